@@ -1,0 +1,84 @@
+"""A job as it crosses the Store's Protocol: the one that is pushed, the one that is claimed, the one that failed.
+
+Times are Unix microseconds by the store's own clock and waits are microseconds from its now, so that the
+clocks of the app's instances never meet in one comparison.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fastjobs.core.errors import RegistrationError
+
+_KIND_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}\Z", re.ASCII)
+
+
+def kind_name(name: str) -> str:
+    """The name, if a kind may have it; else a RegistrationError. It's kept in the database for ever."""
+    if not isinstance(name, str) or not _KIND_NAME.match(name):
+        raise RegistrationError(
+            f"a kind's name is 1 to 100 of A-Z a-z 0-9 . _ : - and begins with a letter or a digit: {name!r} is none"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job to push. What a store has no extra for (`key`, `name`, `carried`, …) is never given to it."""
+
+    kind: str
+    payload: str
+    """The value as ASCII JSON text."""
+    at: int | None = None
+    """When it's due, in Unix microseconds; None for `after`."""
+    after: int = 0
+    """Microseconds from the store's now, where `at` is None."""
+    key: bytes | None = None
+    """What makes it the same as another of its kind (UNIQUE)."""
+    latest: bool = False
+    """Move the job of this key that waits, rather than leave it as it is (LATEST)."""
+    at_most: int | None = None
+    """How many microseconds from its first push a latest push may move a job that waits (LATEST)."""
+    one_at_a_time: bool = False
+    """Never held beside another of its kind and key (ONE_AT_A_TIME)."""
+    name: str | None = None
+    """Kept once for its name (NAMES)."""
+    keep_name: int = 0
+    """How many microseconds the name stays taken after the job has ended (NAMES)."""
+    carried: str | None = None
+    """What the push carried, as ASCII JSON text of a flat object of strings (CARRY)."""
+
+
+class Job(NamedTuple):
+    """A claimed job. A tuple, as a busy queue makes tens of thousands of them a second."""
+
+    id: str
+    kind: str
+    payload: str
+    run_at: int
+    """When it was due, in Unix microseconds by the store's clock."""
+    attempts: int
+    """How many times it has been claimed, this claim included, but for claims that were given back."""
+    claim: int
+    """The claim token: it only grows, and tells this claim from every other of the job."""
+    lost: int = 0
+    """How many of its claims ended because their hold ran out."""
+    error: str | None = None
+    """What its latest attempt failed with."""
+    carried: str | None = None
+
+
+class FailedJob(NamedTuple):
+    """A job that failed for good and is kept (FAILED)."""
+
+    id: str
+    kind: str
+    payload: str
+    attempts: int
+    error: str | None
+    failed_at: int
+    """Unix microseconds by the store's clock."""
+    created_at: int
+    carried: str | None = None

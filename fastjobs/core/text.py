@@ -1,0 +1,51 @@
+"""Texts of errors, made safe: for a column (any database), and for one line of a log."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+KEPT = 4096
+"""The most bytes of an error's text that are kept with its job."""
+LOGGED = 1024
+"""The most characters of a value on a log line."""
+
+# What breaks a line, moves a terminal's cursor or turns its text round: C0, DEL, C1, line and paragraph
+# separators, the bidi controls, zero-width marks, and lone surrogates.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def one_line(text: str, most: int = LOGGED) -> str:
+    """The text on one line: what could break it or move a terminal is escaped, and a long one is cut."""
+    if len(text) > most:
+        text = text[:most] + f"… ({len(text)} characters)"
+    return _UNSAFE.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+def kept_text(text: str, most: int = KEPT) -> str:
+    """The text as every database takes it: no NUL, no lone surrogate, at most `most` bytes, cut at a character."""
+    clean = text[: most * 2].replace("\0", "\\x00").encode("utf-8", "backslashreplace")
+    if len(clean) <= most and len(text) <= most * 2:
+        return clean.decode("utf-8")
+    return clean[: most - 3].decode("utf-8", "ignore") + "…"
+
+
+def error_text(error: BaseException) -> str:
+    """`Type: message`, whatever the exception does when it's asked for its text."""
+    name = type(error).__name__
+    try:
+        message = str(error)
+    except BaseException as broken:  # noqa: BLE001 - a handler's exception may raise anything from its __str__
+        return f"{name} (its str() raised {type(broken).__name__})"
+    return kept_text(f"{name}: {message}" if message else name)
+
+
+def error_place(error: BaseException) -> str:
+    """Where it was raised, `file.py:12 function`, or "" where that isn't known."""
+    last = None
+    for last in traceback.walk_tb(error.__traceback__):
+        pass
+    if last is None:
+        return ""
+    code = last[0].f_code
+    return f"{code.co_filename.rpartition('/')[2]}:{last[1]} {code.co_name}"

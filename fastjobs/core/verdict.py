@@ -1,0 +1,138 @@
+"""What a handler's end means for its job. Pure functions: everything that decides a job's fate is in this file.
+
+Exceptions that are no `Exception` (SystemExit, KeyboardInterrupt, a CancelledError of the handler's own making)
+are ends like any other: no handler can stop the queue or its app.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fastjobs.core import backoff
+from fastjobs.core.duration import SECOND, micros
+from fastjobs.core.errors import PayloadError, Permanent, Retry, Snooze
+from fastjobs.core.job import Job
+from fastjobs.core.marks import Done, Fail, GiveBack, Mark, TryAgain
+from fastjobs.core.options import KindOptions, Predicate
+from fastjobs.core.outcome import Outcome
+from fastjobs.core.text import error_text
+
+
+class Cut(Enum):
+    """Why the queue cancelled a handler."""
+
+    TIMEOUT = "timeout"
+    STOP = "stop"
+    """The queue stops."""
+    LOST = "lost"
+    """Another claim has the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of the job."""
+
+    mark: Mark | None
+    """None where its claim is gone, so that there is nothing to mark."""
+    outcome: Outcome
+    error: Exception | None = None
+    text: str = ""
+    """The error as kept and logged."""
+    owed: bool = False
+    """Whether its kind's on_fail is to run once the mark is kept."""
+    remark: str = ""
+    """Something wrong beside the job's end, for the log."""
+
+
+def verdict(
+    job: Job,
+    options: KindOptions,
+    error: BaseException | None,
+    cut: Cut | None,
+    random: float,
+    permanent: Predicate | None = None,
+) -> Verdict:
+    """What the end of this run means: `error` is what the handler raised, `cut` why it was cancelled, if it was.
+
+    - It returned: done, unless it had run over its timeout by then. A timeout ends the attempt, as a handler that
+      swallowed its cancellation need not have done its work.
+    - It was stopped with the queue and raised, whatever it raised: given back, due as it was, attempt and all.
+    - `Snooze`: waits, no attempt counted. `Permanent`, a permanent error, a payload that doesn't fit: fails.
+    - Anything else: tries again after `Retry.after` or the kind's backoff, or fails at the last attempt.
+    """
+    if cut is Cut.LOST:
+        return Verdict(None, Outcome.RETRIED)
+    if error is None and cut is not Cut.TIMEOUT:
+        return Verdict(Done(job.id, job.claim), Outcome.DONE)
+    if cut is Cut.STOP and error is not None:
+        stopped = "stopped with the queue; it runs again"
+        return Verdict(
+            GiveBack(job.id, job.claim, error=stopped), Outcome.RETRIED, _exception(error), text=stopped
+        )
+    remark = ""
+    if cut is Cut.TIMEOUT and not isinstance(error, (Permanent, Snooze, Retry)):
+        seconds = options.timeout / SECOND
+        late = TimeoutError(f"ran over its timeout of {seconds:g} s")
+        late.__cause__ = error if isinstance(error, Exception) else None
+        error = late
+    assert error is not None
+    if isinstance(error, Snooze):
+        after, remark = _after(error.after, job, random)
+        return Verdict(GiveBack(job.id, job.claim, after=after), Outcome.HELD_BACK, remark=remark)
+    text = error_text(error)
+    fails, remark = _is_permanent(error, options, permanent)
+    if fails or job.attempts >= options.attempts:
+        return Verdict(
+            Fail(job.id, job.claim, text), Outcome.FAILED, _exception(error), text=text, owed=True, remark=remark
+        )
+    if isinstance(error, Retry):
+        after, why = _after(error.after, job, random)
+    else:
+        try:
+            after, why = backoff.wait(options.backoff, job.attempts, random), ""
+        except Exception as bad:
+            after, why = backoff.fallback(job.attempts, random), f"its backoff raised {error_text(bad)}"
+    remark = "; ".join(filter(None, (remark, why)))
+    return Verdict(
+        TryAgain(job.id, job.claim, after, text), Outcome.RETRIED, _exception(error), text=text, remark=remark
+    )
+
+
+def unreadable(job: Job, error: PayloadError) -> Verdict:
+    """A payload that doesn't fit its kind's type any more: it fails at once, and there's no value for on_fail."""
+    text = error_text(error)
+    return Verdict(Fail(job.id, job.claim, text), Outcome.FAILED, error, text=text)
+
+
+def _is_permanent(
+    error: BaseException, options: KindOptions, permanent: Predicate | None
+) -> tuple[bool, str]:
+    if isinstance(error, Permanent):
+        return True, ""
+    remark = ""
+    for asked in (options.permanent, permanent):
+        if asked is None:
+            continue
+        try:
+            if asked(error):
+                return True, remark
+        except Exception as bad:
+            remark = f"permanent= raised {error_text(bad)}"
+    return False, remark
+
+
+def _after(after: object, job: Job, random: float) -> tuple[int, str]:
+    try:
+        return micros(after, "after"), ""  # type: ignore[arg-type]
+    except ValueError as bad:
+        return backoff.fallback(job.attempts, random), str(bad)
+
+
+def _exception(error: BaseException) -> Exception:
+    """The error as `on_fail` and `observe` get it: what is no Exception is told by one."""
+    if isinstance(error, Exception):
+        return error
+    told = RuntimeError(error_text(error))
+    told.__cause__ = error
+    return told
