@@ -1,0 +1,92 @@
+# Each target makes what it needs: `make demo` and `make test` work in a fresh clone with nothing else typed.
+# It wants a Python of 3.11 or newer with venv; PYTHON=… chooses one, else the first that is found is taken.
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOWEST := .venv-lowest
+BENCH := .venv-bench
+EXTRAS := sqlite,fastapi
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+# A name may be there and not run, as a version manager's shim: so each is tried.
+FIND_PYTHON = for found in "$(PYTHON)" python3 python3.13 python3.12 python3.11 python; do \
+		if [ -n "$$found" ] && "$$found" -c \
+			'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then break; fi; \
+		found=""; \
+	done; \
+	if [ -z "$$found" ]; then \
+		echo "fastjobs needs Python 3.11 or newer with its venv module; name one by PYTHON=/path/to/python3" >&2; exit 1; \
+	fi
+
+# An old pip knows no --group, so pip itself comes first.
+MAKE_VENV = $(FIND_PYTHON); \
+	echo "making $(1) with $$($$found --version)"; \
+	"$$found" -m venv --clear $(1) && $(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+
+.PHONY: help demo test test-lowest lint types bench soak clean
+
+help:
+	@echo "make demo          registers people by a real app: mails retried and sent, a kill -9, and the job done after it"
+	@echo "make test          the tests (TESTS=… chooses)"
+	@echo "make test-lowest   the tests, with the oldest dependencies that pyproject.toml allows"
+	@echo "make lint          ruff: rules and format"
+	@echo "make types         mypy and pyright, both strict"
+	@echo "make bench         jobs a second, beside the raw database and others"
+	@echo "make soak          kill -9 under load, and a check of what was kept"
+	@echo "make clean         removes the virtual environments and caches"
+
+$(VENV)/.made: Makefile
+	@$(call MAKE_VENV,$(VENV))
+	@touch $@
+
+# .tests is what the demo and the tests need; .checks adds linters and type checkers, .peers other queues.
+$(VENV)/.tests: $(VENV)/.made pyproject.toml
+	@echo "installing fastjobs and its tests' packages"
+	@$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group test
+	@touch $@
+
+$(VENV)/.checks: $(VENV)/.tests pyproject.toml
+	@echo "installing the linter and the type checkers"
+	@$(BIN)/python -m pip install --quiet --group lint --group types
+	@touch $@
+
+$(BENCH)/.peers: Makefile pyproject.toml
+	@$(call MAKE_VENV,$(BENCH))
+	@$(BENCH)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group test --group bench
+	@touch $@
+
+$(LOWEST)/.tests: Makefile pyproject.toml .ci/lowest.py
+	@$(call MAKE_VENV,$(LOWEST))
+	@$(LOWEST)/bin/python .ci/lowest.py $(EXTRAS) > $(LOWEST)/constraints.txt
+	@$(LOWEST)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group test -c $(LOWEST)/constraints.txt
+	@touch $@
+
+demo: $(VENV)/.tests
+	@$(BIN)/python -m examples.registration.demo
+
+test: $(VENV)/.tests
+	$(BIN)/python -m pytest $(TESTS)
+
+test-lowest: $(LOWEST)/.tests
+	$(LOWEST)/bin/python -m pytest $(TESTS)
+
+lint: $(VENV)/.checks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.checks
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+bench: $(BENCH)/.peers
+	@$(BENCH)/bin/python -m tests.benchmarks
+
+soak: $(VENV)/.tests
+	@$(BIN)/python -m tests.soak
+
+clean:
+	rm -rf $(VENV) $(LOWEST) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -1,0 +1,97 @@
+"""Background jobs for FastAPI and Starlette, kept in the app's own database and run inside its own process.
+
+This is the public list: what is not in `__all__` may change in any release. What needs a package of an extra is
+behind a lazy door, so that `import fastjobs` loads no SQLAlchemy, no web framework and no test library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from fastjobs.core.carrier import Carrier
+from fastjobs.core.errors import (
+    CarryError,
+    ClaimLost,
+    FastjobsError,
+    LostWorker,
+    NotAwaited,
+    OutOfAttempts,
+    PayloadError,
+    Permanent,
+    PushError,
+    QueueError,
+    RegistrationError,
+    Retry,
+    Snooze,
+    StoreError,
+    StoreTimeout,
+)
+from fastjobs.core.outcome import Outcome, Ran
+from fastjobs.core.request_id import CarryRequestID, request_id
+from fastjobs.store import Extra, Store, supports
+
+if TYPE_CHECKING:
+    from fastjobs import sqlite
+    from fastjobs.runtime.current import current_job
+    from fastjobs.runtime.kind import Kind
+    from fastjobs.runtime.kinds import Kinds
+    from fastjobs.runtime.queue import Queue
+    from fastjobs.stores.memory import Memory
+    from fastjobs.stores.sql.store import SQLStore
+    from fastjobs.web.middleware import RequestIDMiddleware
+    from fastjobs.web.serving import lifespan
+    from fastjobs.web.transactions import InTx, SyncInTx, jobs_in_tx
+
+__version__ = "0.1.0"
+
+__all__ = [
+    # the queue
+    "Queue", "Kind", "Kinds", "current_job", "Permanent", "Retry", "Snooze", "Outcome", "Ran",
+    # where its jobs are kept
+    "Store", "Extra", "supports", "Memory", "SQLStore", "sqlite",
+    # beside a web app
+    "lifespan", "jobs_in_tx", "InTx", "SyncInTx", "RequestIDMiddleware", "request_id", "CarryRequestID", "Carrier",
+    # errors
+    "FastjobsError", "RegistrationError", "StoreError", "QueueError", "PushError", "PayloadError", "CarryError",
+    "NotAwaited", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
+]  # fmt: skip
+
+# The module behind each door, and the extra that brings what it needs.
+_DOORS = {
+    "Queue": ("fastjobs.runtime.queue", ""),
+    "Kind": ("fastjobs.runtime.kind", ""),
+    "Kinds": ("fastjobs.runtime.kinds", ""),
+    "current_job": ("fastjobs.runtime.current", ""),
+    "Memory": ("fastjobs.stores.memory", ""),
+    "SQLStore": ("fastjobs.stores.sql.store", "sqlite"),
+    "sqlite": ("", "sqlite"),
+    "lifespan": ("fastjobs.web.serving", "fastapi"),
+    "jobs_in_tx": ("fastjobs.web.transactions", "fastapi"),
+    "InTx": ("fastjobs.web.transactions", "fastapi"),
+    "SyncInTx": ("fastjobs.web.transactions", "fastapi"),
+    "RequestIDMiddleware": ("fastjobs.web.middleware", "fastapi"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _DOORS:
+        raise AttributeError(f"module 'fastjobs' has no attribute {name!r}")
+    module, extra = _DOORS[name]
+    try:
+        found: object = (
+            getattr(importlib.import_module(module), name) if module else importlib.import_module(f"fastjobs.{name}")
+        )
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] == "fastjobs":
+            raise
+        raise ImportError(
+            f"fastjobs.{name} needs {missing.name}, which isn't installed: pip install \"fastjobs[{extra}]\"",
+            name=missing.name,
+        ) from missing
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
