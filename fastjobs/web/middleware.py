@@ -1,0 +1,71 @@
+"""The request's ID: taken from the request or made, known to all code that works for it, and in the response."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fastjobs.core import request_id
+from fastjobs.core.errors import RegistrationError
+
+# What ASGI says of these; Starlette's own aliases say the same, and this needs no Starlette.
+_Scope = MutableMapping[str, Any]
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+_ASGIApp = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z", re.ASCII)
+_ANSWERS = ("http.response.start", "websocket.accept")
+
+
+class RequestIDMiddleware:
+    """Gives each request and websocket an ID: `app.add_middleware(fastjobs.RequestIDMiddleware)`.
+
+    An inbound `header` is taken where there is exactly one and it's plain (1 to 128 of A-Z a-z 0-9 . _ : @ / + = -);
+    else, and always with `trust=False`, the ID is new. `fastjobs.request_id()` answers it in routes, dependencies,
+    background tasks and sync code, `request.state.request_id` has it too, and the response says it in `header`,
+    in place of what a route has set there. `CarryRequestID` takes it on to jobs.
+
+    The server's answer to an error that nothing handled is made outside all middleware: a handler for `Exception`
+    reads `request.state.request_id`, and that response has the header only where this wraps the app as a whole,
+    `app = RequestIDMiddleware(FastAPI(…))`. Raises RegistrationError for a `header` that is no header's name.
+    """
+
+    def __init__(self, app: _ASGIApp, *, header: str = "X-Request-ID", trust: bool = True) -> None:
+        if not _HEADER.match(header):
+            raise RegistrationError(f"RequestIDMiddleware: header is the name of a header, not {header!r}")
+        self.app = app
+        self._header = header.lower().encode("ascii")
+        self._trust = trust
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        id = self._inbound(scope) or request_id.new_id()
+        answered = (self._header, id.encode("ascii"))
+
+        async def answer(message: _Message) -> None:
+            if message["type"] in _ANSWERS:
+                # A new list: the app may hand out one of its own for every response.
+                headers = [each for each in message.get("headers", ()) if each[0].lower() != self._header]
+                message = {**message, "headers": [*headers, answered]}
+            await send(message)
+
+        scope.setdefault("state", {})["request_id"] = id
+        token = request_id.current.set(id)
+        try:
+            await self.app(scope, receive, answer)
+        finally:
+            request_id.current.reset(token)
+
+    def _inbound(self, scope: _Scope) -> str | None:
+        if not self._trust:
+            return None
+        found = [value for name, value in scope["headers"] if name.lower() == self._header]
+        if len(found) != 1:
+            return None  # two would let a client say one thing to a proxy and another to the app
+        id: str = found[0].decode("latin-1")
+        return id if request_id.plain(id) else None
