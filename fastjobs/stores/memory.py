@@ -189,11 +189,15 @@ class Memory:
         unfinished: Callable[[], str | None] = lambda: None,
     ) -> Pusher | SyncPusher:
         """See `fastjobs.store.TransactionStore.within`: SQLAlchemy's sessions and connections."""
-        from fastjobs.stores.staging import stage
+        from fastjobs.stores.staging import Hooks, Staged, pusher
 
-        return stage(self, tx, committed, unfinished)
+        def new(jobs: Sequence[NewJob]) -> Staged:
+            rows = self._new(jobs)
+            return Staged([row.id for row in rows], lambda: self._keep(rows))
 
-    # What a transaction stages: its rows have their ids at once, and join the others as it commits.
+        return pusher(tx, Hooks(new, committed, unfinished))
+
+    # A push makes its rows, with their ids, and keeps them; in a transaction it keeps them as that commits.
 
     def _new(self, jobs: Sequence[NewJob]) -> list[_Row]:
         with self._lock:

@@ -1,0 +1,241 @@
+"""Memory's part in SQLAlchemy transactions: what is pushed is staged, and joins the store as they commit.
+
+Each staged push stands at the transaction it was made in, which may be a savepoint. A savepoint that is
+released hands its pushes to the one around it, one that is rolled back drops them, and the outermost commit
+delivers what is left. It imports SQLAlchemy, so `Memory` imports it at the first `within`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+from weakref import WeakSet
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import Transaction
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+
+from fastjobs.core.errors import NotAwaited, StoreError
+from fastjobs.core.job import NewJob
+from fastjobs.store import Pusher, SyncPusher
+
+
+class Staged(NamedTuple):
+    """Jobs that have their ids and are nowhere yet; `keep` has their store take them in."""
+
+    ids: list[str | None]
+    keep: Callable[[], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Hooks:
+    """What a store gives to stage with: `new` makes the jobs, the other two are `within`'s."""
+
+    new: Callable[[Sequence[NewJob]], Staged]
+    committed: Callable[[], None]
+    unfinished: Callable[[], str | None]
+
+
+def pusher(tx: object, hooks: Hooks) -> Pusher | SyncPusher:
+    """What stages through `tx`, as `fastjobs.store.TransactionStore.within` says."""
+    # A scoped session stands for the session of its scope, and that is the one that commits.
+    scoped = isinstance(tx, (scoped_session, async_scoped_session))
+    target = cast("Callable[[], object]", tx)() if scoped else tx
+    if isinstance(target, Session):
+        return _SyncStager(target, _session_stage(target), hooks)
+    if isinstance(target, AsyncSession):
+        return _Stager(target, _session_stage(target.sync_session), hooks)
+    if isinstance(target, Connection):
+        return _SyncStager(target, _connection_stage(target), hooks)
+    if isinstance(target, AsyncConnection) and target.sync_connection is not None:
+        return _Stager(target, _connection_stage(target.sync_connection), hooks)
+    raise StoreError(
+        "Memory pushes through an open SQLAlchemy session or connection, sync or async,"
+        f" and this {type(tx).__name__} is none"
+    )
+
+
+class _SyncStager:
+    def __init__(self, tx: Session | Connection, stage: _Stage, hooks: Hooks) -> None:
+        self._tx = tx
+        self._stage = stage
+        self._hooks = hooks
+        stage.join(hooks)
+
+    def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        return self._stage.push(self._tx, jobs, self._hooks)
+
+
+class _Stager:
+    def __init__(self, tx: AsyncSession | AsyncConnection, stage: _Stage, hooks: Hooks) -> None:
+        self._tx = tx
+        self._stage = stage
+        self._hooks = hooks
+        stage.join(hooks)
+
+    async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        # Beginning a transaction may do I/O, by a driver's way or a listener of the app's.
+        return await self._tx.run_sync(self._stage.push, jobs, self._hooks)
+
+
+class _Stage:
+    """What one session or connection has staged, by the transaction or savepoint it was pushed in."""
+
+    def __init__(self) -> None:
+        self._pushed: defaultdict[object, list[tuple[Staged, Hooks]]] = defaultdict(list)
+        # Those of this transaction are kept until it ends, so that a push nobody awaited is told though its
+        # pusher is gone. A pusher that lives on is asked in the transactions after it as well.
+        self._joined: list[Hooks] = []
+        self._alive: WeakSet[Hooks] = WeakSet()
+
+    def join(self, hooks: Hooks) -> None:
+        self._joined.append(hooks)
+        self._alive.add(hooks)
+
+    def push(self, tx: Any, jobs: Sequence[NewJob], hooks: Hooks) -> list[str | None]:
+        level = self.level(tx)
+        staged = hooks.new(jobs)
+        self._pushed[level].append((staged, hooks))
+        return staged.ids
+
+    def level(self, tx: Any) -> object:
+        """The innermost transaction that `tx` is in, begun where there is none."""
+        raise NotImplementedError
+
+    def ask(self) -> None:
+        """Raises NotAwaited where a push was made and never awaited."""
+        for hooks in [*self._joined, *(each for each in self._alive if each not in self._joined)]:
+            if text := hooks.unfinished():
+                raise NotAwaited(text)
+
+    def hand_over(self, level: object, to: object) -> None:
+        if pushed := self._pushed.pop(level, None):
+            self._pushed[to] += pushed
+
+    def drop(self, level: object) -> None:
+        self._pushed.pop(level, None)
+
+    def end(self) -> None:
+        """The outermost transaction has ended: what it didn't deliver is gone."""
+        self._pushed.clear()
+        self._joined.clear()
+
+    def deliver(self, *levels: object) -> None:
+        pushed = [each for level in levels for each in self._pushed.pop(level, ())]
+        self.end()
+        for staged, _ in pushed:
+            staged.keep()
+        for committed in dict.fromkeys(hooks.committed for _, hooks in pushed):
+            committed()
+
+
+class _SessionStage(_Stage):
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        event.listen(session, "before_commit", self._before_commit)
+        event.listen(session, "after_commit", self._after_commit)
+        event.listen(session, "after_transaction_end", self._after_end)
+
+    def level(self, tx: Session) -> object:
+        if not tx.is_active:
+            tx.connection()  # raises SQLAlchemy's own error: a flush failed, and a rollback is due
+        if tx.get_transaction() is None:
+            tx.begin()
+        return tx.get_nested_transaction() or tx.get_transaction()
+
+    def _before_commit(self, session: Session) -> None:
+        if session.get_nested_transaction() is None:
+            self.ask()
+
+    def _after_commit(self, session: Session) -> None:
+        # It's called for a savepoint's release too.
+        nested = session.get_nested_transaction()
+        if nested is None:
+            self.deliver(session.get_transaction())
+        else:
+            around = nested.parent
+            while around is not None and not around.nested and around.parent is not None:
+                around = around.parent  # a flush has one of its own
+            self.hand_over(nested, around)
+
+    def _after_end(self, session: Session, transaction: SessionTransaction) -> None:
+        # After a rollback, and after a close that no other event tells of; after a commit nothing is left.
+        self.drop(transaction)
+        if transaction.parent is None:
+            self.end()
+
+
+class _ConnectionStage(_Stage):
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._released: list[tuple[Staged, Hooks]] = []
+        event.listen(connection, "release_savepoint", self._release)
+        event.listen(connection, "rollback_savepoint", self._roll_back_to)
+        event.listen(connection, "rollback", self._roll_back)
+        # The event "commit" comes before COMMIT is sent, and none comes after it, nor when it fails. So this
+        # connection's own method is wrapped, which is what each commit of it goes through.
+        commit = connection._commit_impl  # pyright: ignore[reportPrivateUsage]
+        vars(connection)["_commit_impl"] = lambda: self._commit(connection, commit)
+
+    def level(self, tx: Connection) -> Transaction | None:
+        if not tx.in_transaction():
+            tx.begin()
+        return self._current(tx)
+
+    def end(self) -> None:
+        super().end()
+        self._released.clear()
+
+    def _current(self, connection: Connection) -> Transaction | None:
+        """The innermost transaction. It takes what the savepoints released in it had."""
+        level = connection.get_nested_transaction() or connection.get_transaction()
+        self._pushed[level] += self._released
+        self._released.clear()
+        return level
+
+    def _release(self, connection: Connection, name: str, context: Any) -> None:
+        # It comes before the release, and only after that is the one around it the current one.
+        self._released += self._pushed.pop(self._current(connection), ())
+
+    def _roll_back_to(self, connection: Connection, name: str, context: Any) -> None:
+        self.drop(self._current(connection))
+
+    def _roll_back(self, connection: Connection) -> None:
+        self.end()
+
+    def _commit(self, connection: Connection, commit: Callable[[], None]) -> None:
+        self.ask()
+        self._current(connection)
+        try:
+            commit()
+        except BaseException:
+            self.end()
+            raise
+        # A savepoint that is open still commits with the rest. One that failed to be released doesn't.
+        self.deliver(
+            *(level for level in self._pushed if not isinstance(level, Transaction) or level.is_active)
+        )
+
+
+_STAGE = "_fastjobs_stage"
+
+
+# A stage lives in its session or connection, and goes with it: a table of them beside would keep both for ever,
+# as what a stage holds leads back to its session.
+
+
+def _session_stage(session: Session) -> _Stage:
+    stage: _Stage | None = vars(session).get(_STAGE)
+    if stage is None:
+        stage = vars(session)[_STAGE] = _SessionStage(session)
+    return stage
+
+
+def _connection_stage(connection: Connection) -> _Stage:
+    stage: _Stage | None = vars(connection).get(_STAGE)
+    if stage is None:
+        stage = vars(connection)[_STAGE] = _ConnectionStage(connection)
+    return stage
