@@ -1,0 +1,160 @@
+"""Queues in an app's lifespan: entered before its first request, stopped with their grace after its last."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import anyio
+
+from fastjobs.core.errors import RegistrationError
+from fastjobs.runtime.lines import say_error
+
+if TYPE_CHECKING:
+    from fastjobs.runtime.queue import Queue
+    from fastjobs.store import Store
+
+# Starlette's Lifespan is a union of these two. One callable that may give either doesn't fit it, so `lifespan` is
+# overloaded: what it answers is the one that `within` is.
+Stateless = Callable[[Any], AbstractAsyncContextManager[None]]
+Stateful = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
+OnCrash = Literal["stop", "log"] | Callable[[BaseException], None]
+
+
+@overload
+def lifespan(
+    *queues: Queue, within: None = None, store: Store | None = None, run: bool = True, on_crash: OnCrash = "stop"
+) -> Stateless: ...
+@overload
+def lifespan(
+    *queues: Queue, within: Stateless, store: Store | None = None, run: bool = True, on_crash: OnCrash = "stop"
+) -> Stateless: ...
+@overload
+def lifespan(
+    *queues: Queue, within: Stateful, store: Store | None = None, run: bool = True, on_crash: OnCrash = "stop"
+) -> Stateful: ...
+def lifespan(
+    *queues: Queue,
+    within: Stateless | Stateful | None = None,
+    store: Store | None = None,
+    run: bool = True,
+    on_crash: OnCrash = "stop",
+) -> Any:
+    """Runs queues while the app serves: `FastAPI(lifespan=fastjobs.lifespan(q))`, and Starlette alike.
+
+    - `within` is the app's own lifespan. It's entered first and left last, so what it opens outlives the queues,
+      and what it yields is the state that requests see, unchanged.
+    - `store` is given to the queue as it starts, for a queue that was made without one.
+    - `run=False` only pushes: the jobs run in another process.
+    - `on_crash` is for a bug of the queue's own, as an app would serve on without it: "stop", the default, logs
+      CRITICAL and ends the process gracefully by SIGTERM, for its supervisor to start it again; "log" only logs; a
+      callable is called with the error.
+
+    Several queues start in their order and stop together. A stop takes the longest `grace` and up to a second, also
+    where the server cancels the lifespan. Jobs can be pushed until then, by requests that are still being answered.
+    Each process of a server has its own lifespan, so `workers` times the processes run at once. A mounted app's
+    lifespan never runs: give the queue to the outermost one.
+
+    Raises RegistrationError for no queue, one twice, `store=` with several, or a `within` that is no lifespan.
+    """
+    for queue in queues:
+        if not callable(getattr(queue, "running", None)):
+            raise RegistrationError(
+                f"lifespan takes queues, and {queue!r} is none: FastAPI(lifespan=fastjobs.lifespan(q))"
+            )
+    if not queues:
+        raise RegistrationError("lifespan takes the queues to run: FastAPI(lifespan=fastjobs.lifespan(q))")
+    if len({id(queue) for queue in queues}) != len(queues):
+        raise RegistrationError("lifespan was given one queue twice")
+    if store is not None and len(queues) > 1:
+        raise RegistrationError(
+            f"store= is for one queue, and there are {len(queues)}: give each its own, by Queue(store) or q.use(store)"
+        )
+    outer = _within(within)
+
+    @asynccontextmanager
+    async def entered(app: Any) -> AsyncIterator[Mapping[str, Any] | None]:
+        async with outer(app) as state:
+            if store is not None:
+                queues[0].use(store)
+            async with _running(queues, run, on_crash):
+                yield state
+
+    return entered
+
+
+def _within(within: Any) -> Callable[[Any], AbstractAsyncContextManager[Any]]:
+    """The app's own lifespan, as a function to a context manager."""
+    if within is None:
+        return _nothing
+    if inspect.isasyncgenfunction(within):  # what Starlette takes too, deprecated
+        return asynccontextmanager(within)
+    if not callable(within) or inspect.isgeneratorfunction(within) or inspect.iscoroutinefunction(within):
+        raise RegistrationError(
+            f"within= is the app's own lifespan, a function of the app with @asynccontextmanager, not {within!r}"
+        )
+    own: Callable[[Any], AbstractAsyncContextManager[Any]] = within
+    return own
+
+
+@asynccontextmanager
+async def _nothing(_app: Any) -> AsyncIterator[None]:
+    yield
+
+
+@asynccontextmanager
+async def _running(queues: Sequence[Queue], run: bool, on_crash: OnCrash) -> AsyncIterator[None]:
+    """Each queue in a task of its own, so that they stop together and no cancellation of the lifespan's reaches them.
+
+    There is no task group: it would wrap the app's own exceptions, and end the lifespan with a queue that crashed.
+    """
+    stop = asyncio.Event()
+    tasks: list[asyncio.Task[None]] = []
+    failed: BaseException | None = None
+    try:
+        for queue in queues:
+            started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            task = asyncio.create_task(_run(queue, run, on_crash, started, stop), name="fastjobs-lifespan")
+            tasks.append(task)
+            await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
+            if not started.done():
+                task.result()  # raises what kept it from starting
+        yield
+    except BaseException as error:
+        failed = error
+        raise
+    finally:
+        stop.set()
+        await _ended(tasks)
+        for task in tasks:
+            wrong = None if task.cancelled() else task.exception()
+            if wrong is None or wrong is failed:
+                continue
+            if failed is None:
+                failed = wrong
+                raise wrong
+            say_error("a queue didn't stop as it should", wrong)
+
+
+async def _run(
+    queue: Queue, run: bool, on_crash: OnCrash, started: asyncio.Future[None], stop: asyncio.Event
+) -> None:
+    async with queue.running(run=run, on_crash=on_crash):
+        started.set_result(None)
+        await stop.wait()
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Waits for all tasks, which end within their queues' grace, and for no cancellation less."""
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while pending := [task for task in tasks if not task.done()]:
+            try:
+                await asyncio.wait(pending)
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled

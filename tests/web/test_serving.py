@@ -1,0 +1,330 @@
+"""`lifespan`: what is entered when, what comes out of it, and that a stop is a queue's own stop, always."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import anyio
+import pytest
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+import fastjobs
+from fastjobs import RegistrationError
+
+pytestmark = pytest.mark.anyio
+
+
+class FakeQueue:
+    """Tells what was done with it, in order."""
+
+    def __init__(self, told: list[str], name: str = "q") -> None:
+        self.told, self.name = told, name
+        self.on_start: Callable[[], object] = lambda: None
+        self.stopping: Callable[[], Any] | None = None
+        self.options: dict[str, Any] = {}
+
+    def use(self, store: object) -> None:
+        self.told.append(f"{self.name} uses {store}")
+
+    @asynccontextmanager
+    async def running(self, *, run: bool = True, on_crash: object = "log") -> AsyncIterator[None]:
+        self.options = {"run": run, "on_crash": on_crash}
+        self.on_start()
+        self.told.append(f"{self.name} up")
+        try:
+            yield
+        finally:
+            if self.stopping is not None:
+                await self.stopping()
+            self.told.append(f"{self.name} down")
+
+
+def fake(told: list[str], name: str = "q") -> tuple[FakeQueue, fastjobs.Queue]:
+    made = FakeQueue(told, name)
+    return made, cast("fastjobs.Queue", made)
+
+
+def outer(told: list[str], state: Mapping[str, Any] | None) -> Any:
+    @asynccontextmanager
+    async def own(app: object) -> AsyncIterator[Mapping[str, Any] | None]:
+        told.append(f"own up with {type(app).__name__}")
+        try:
+            yield state
+        finally:
+            told.append("own down")
+
+    return own
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+async def route(request: StarletteRequest) -> JSONResponse:
+    return JSONResponse(dict(request.state._state))
+
+
+def test_the_apps_own_lifespan_is_entered_first_and_left_last(told: list[str]) -> None:
+    _, q = fake(told)
+    app = FastAPI(lifespan=fastjobs.lifespan(q, within=outer(told, {"engine": 1})))
+
+    @app.get("/")
+    async def state(request: Request) -> int:
+        told.append("request")
+        return cast("int", request.state.engine)
+
+    with TestClient(app) as client:
+        assert client.get("/").json() == 1
+    assert told == ["own up with FastAPI", "q up", "request", "q down", "own down"]
+
+
+@pytest.mark.parametrize("state", [None, {}, {"a": 1}])
+async def test_what_the_own_lifespan_yields_is_yielded_unchanged(
+    told: list[str], state: Mapping[str, Any] | None
+) -> None:
+    _, q = fake(told)
+    async with fastjobs.lifespan(q, within=outer(told, state))(None) as got:
+        assert got is state
+
+
+async def test_without_one_it_yields_nothing(told: list[str]) -> None:
+    _, q = fake(told)
+    lifespan: Any = fastjobs.lifespan(q)
+    async with lifespan(None) as got:
+        assert got is None
+
+
+def test_starlette_takes_it_as_fastapi_does(told: list[str]) -> None:
+    _, q = fake(told)
+    app = Starlette(
+        lifespan=fastjobs.lifespan(q, within=outer(told, {"a": 1})), routes=[Route("/", route)]
+    )
+    with TestClient(app) as client:
+        assert client.get("/").json() == {"a": 1}
+    assert told == ["own up with Starlette", "q up", "q down", "own down"]
+
+
+def test_a_routers_lifespan_still_runs_beside_it(told: list[str]) -> None:
+    _, q = fake(told)
+    app = FastAPI(lifespan=fastjobs.lifespan(q))
+    app.include_router(APIRouter(lifespan=outer(told, {"b": 2})))
+    with TestClient(app):
+        pass
+    assert told[0] == "q up"
+    assert told[-1] == "q down"
+    assert "own down" in told
+
+
+async def test_an_async_generator_is_taken_as_a_lifespan(told: list[str]) -> None:
+    _, q = fake(told)
+
+    async def own(_app: object) -> AsyncIterator[Mapping[str, Any]]:
+        told.append("own up")
+        yield {"a": 1}
+        told.append("own down")
+
+    lifespan: Any = fastjobs.lifespan(q, within=cast("Any", own))
+    async with lifespan(None) as state:
+        assert state == {"a": 1}
+    assert told == ["own up", "q up", "q down", "own down"]
+
+
+async def a_coroutine(_app: object) -> None: ...
+
+
+def a_generator(_app: object) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("within", [3, a_coroutine, a_generator])
+def test_a_within_that_is_no_lifespan_is_refused(told: list[str], within: Any) -> None:
+    _, q = fake(told)
+    with pytest.raises(RegistrationError, match="within="):
+        fastjobs.lifespan(q, within=within)
+
+
+def test_what_is_no_queue_is_refused_and_the_right_form_shown() -> None:
+    # FastAPI(lifespan=fastjobs.lifespan) calls it with the app.
+    with pytest.raises(RegistrationError, match=r"FastAPI\(lifespan=fastjobs.lifespan\(q\)\)"):
+        fastjobs.lifespan(cast("Any", FastAPI()))
+    with pytest.raises(RegistrationError, match="takes the queues"):
+        fastjobs.lifespan()
+
+
+def test_one_queue_twice_is_refused(told: list[str]) -> None:
+    _, q = fake(told)
+    with pytest.raises(RegistrationError, match="twice"):
+        fastjobs.lifespan(q, q)
+
+
+async def test_a_store_is_given_to_the_queue_as_it_starts(told: list[str]) -> None:
+    _, q = fake(told)
+    lifespan = fastjobs.lifespan(q, store=cast("Any", "a store"))
+    assert told == []
+    for _ in range(2):
+        async with lifespan(None):
+            pass
+    assert told == ["q uses a store", "q up", "q down"] * 2
+
+
+def test_a_store_for_several_queues_is_refused(told: list[str]) -> None:
+    _, one = fake(told)
+    _, two = fake(told)
+    with pytest.raises(RegistrationError, match="store= is for one queue, and there are 2"):
+        fastjobs.lifespan(one, two, store=fastjobs.Memory())
+
+
+async def test_run_and_on_crash_reach_the_queue(told: list[str]) -> None:
+    made, q = fake(told)
+    async with fastjobs.lifespan(q)(None):
+        assert made.options == {"run": True, "on_crash": "stop"}
+    async with fastjobs.lifespan(q, run=False, on_crash="log")(None):
+        assert made.options == {"run": False, "on_crash": "log"}
+
+
+async def test_several_queues_start_in_order_and_stop_together(told: list[str]) -> None:
+    stopping = asyncio.Barrier(3)
+    queues = []
+    for name in ("one", "two", "three"):
+        made, q = fake(told, name)
+        made.stopping = stopping.wait  # passes only once all three are here
+        queues.append(q)
+    async with asyncio.timeout(5):
+        async with fastjobs.lifespan(*queues)(None):
+            assert told == ["one up", "two up", "three up"]
+    assert sorted(told[3:]) == ["one down", "three down", "two down"]
+
+
+async def test_the_apps_own_error_comes_out_as_it_is(told: list[str]) -> None:
+    _, q = fake(told)
+    error = ValueError("the app's own")
+    with pytest.raises(ValueError, match="the app's own") as raised:
+        async with fastjobs.lifespan(q, within=outer(told, None))(None):
+            raise error
+    assert raised.value is error
+    assert told[-2:] == ["q down", "own down"]
+
+
+async def test_the_own_lifespan_may_swallow_an_error_as_it_could_alone(told: list[str]) -> None:
+    _, q = fake(told)
+
+    @asynccontextmanager
+    async def own(_app: object) -> AsyncIterator[None]:
+        try:
+            yield
+        except ValueError:
+            told.append("swallowed")
+
+    async with fastjobs.lifespan(q, within=own)(None):
+        raise ValueError
+    assert told == ["q up", "q down", "swallowed"]
+
+
+async def test_a_queue_that_cannot_start_stops_the_others_and_raises_its_own_error(told: list[str]) -> None:
+    _, one = fake(told, "one")
+    made, two = fake(told, "two")
+    error = fastjobs.StoreError("no tables")
+
+    def fails() -> None:
+        raise error
+
+    made.on_start = fails
+    with pytest.raises(fastjobs.StoreError) as raised:
+        async with fastjobs.lifespan(one, two, within=outer(told, None))(None):
+            pytest.fail("it served")
+    assert raised.value is error
+    assert told == ["own up with NoneType", "one up", "one down", "own down"]
+
+
+async def test_an_error_of_the_stop_is_raised_and_a_second_one_logged(
+    told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    _, one = fake(told, "one")
+    made, two = fake(told, "two")
+
+    async def fails() -> None:
+        raise OSError("the disk is full")
+
+    made.stopping = fails
+    with pytest.raises(OSError, match="full"):
+        async with fastjobs.lifespan(one, two)(None):
+            pass
+    assert told[-1] == "one down"
+    with caplog.at_level(logging.ERROR), pytest.raises(ValueError, match="the app's own"):
+        async with fastjobs.lifespan(one, two)(None):
+            raise ValueError("the app's own")
+    assert "a queue didn't stop as it should" in caplog.text
+    assert "full" in caplog.text
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_lifespan_that_is_cancelled_gives_the_jobs_their_grace(told: list[str], times: int) -> None:
+    made, q = fake(told)
+    up, stopping, may_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def grace() -> None:
+        stopping.set()
+        await may_stop.wait()
+
+    made.stopping = grace
+
+    async def serve() -> None:
+        async with fastjobs.lifespan(q, within=outer(told, None))(None):
+            up.set()
+            await asyncio.Event().wait()
+
+    serving = asyncio.create_task(serve())
+    await up.wait()
+    for _ in range(times):  # a server that loses its patience cancels again
+        serving.cancel()
+        await stopping.wait()
+        await asyncio.sleep(0)
+    assert not serving.done()
+    assert "q down" not in told
+    may_stop.set()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert told[-2:] == ["q down", "own down"]
+
+
+async def test_a_cancelled_scope_around_it_does_not_cut_the_grace(told: list[str]) -> None:
+    made, q = fake(told)
+
+    async def grace() -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        told.append("grace was given")
+
+    made.stopping = grace
+    with anyio.CancelScope() as scope:
+        async with fastjobs.lifespan(q)(None):
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert told == ["q up", "grace was given", "q down"]
+
+
+async def test_nothing_of_it_is_left_behind(told: list[str]) -> None:
+    _, q = fake(told)
+    before = asyncio.all_tasks()
+    async with fastjobs.lifespan(q)(None):
+        pass
+    assert asyncio.all_tasks() == before
+
+
+def test_it_starts_again_on_another_loop(told: list[str]) -> None:
+    _, q = fake(told)
+    app = FastAPI(lifespan=fastjobs.lifespan(q))
+    for _ in range(3):
+        with TestClient(app):
+            pass
+    assert told == ["q up", "q down"] * 3
