@@ -196,7 +196,9 @@ class TransactionStore(Store, Protocol):
 class DoneInStore(Store, Protocol):
     """Marks a job done through a transaction of the app's own (DONE_IN)."""
 
-    def done_within(self, tx: object, job: Job) -> Callable[[], Coroutine[Any, Any, bool]] | Callable[[], bool]:
+    def done_within(
+        self, tx: object, job: Job
+    ) -> Callable[[], Coroutine[Any, Any, bool]] | Callable[[], bool]:
         """What marks the job done in `tx`, and answers whether its claim had it; sync for a sync transaction."""
         ...
 
@@ -305,6 +307,7 @@ _NEEDS: Mapping[Extra, Extra] = {
     Extra.LATEST: Extra.UNIQUE,
     Extra.ONE_AT_A_TIME: Extra.UNIQUE,
 }
+
 
 @overload
 def supports(store: Store, extra: Literal[Extra.FAILED]) -> TypeIs[FailedStore]: ...

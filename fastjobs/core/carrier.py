@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, MutableMapping
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from fastjobs.core.errors import CarryError
 
@@ -36,7 +36,9 @@ def packed(carried: Mapping[str, str]) -> str | None:
     if not carried:
         return None
     if len(carried) > MOST_NAMES:
-        raise CarryError(f"a job carries at most {MOST_NAMES} names, and this push would carry {len(carried)}")
+        raise CarryError(
+            f"a job carries at most {MOST_NAMES} names, and this push would carry {len(carried)}"
+        )
     for name, value in carried.items():
         if not isinstance(name, str) or not _NAME.match(name):
             raise CarryError(f"a carried name is 1 to 64 of a-z 0-9 _ . -, and {name!r:.80} is none")
@@ -46,7 +48,9 @@ def packed(carried: Mapping[str, str]) -> str | None:
             raise CarryError(f"carried {name!r} has control characters, as no header may")
     text = json.dumps(dict(carried), separators=(",", ":"))
     if len(text) > MOST_BYTES:
-        raise CarryError(f"a job carries at most {MOST_BYTES} bytes as JSON, and this push would carry {len(text)}")
+        raise CarryError(
+            f"a job carries at most {MOST_BYTES} bytes as JSON, and this push would carry {len(text)}"
+        )
     return text
 
 
@@ -55,13 +59,13 @@ def unpacked(text: str | None) -> dict[str, str]:
     if not text or len(text) > MOST_BYTES:
         return {}
     try:
-        found = json.loads(text)
+        found: Any = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict) or len(found) > MOST_NAMES:
+    if not isinstance(found, dict) or len(cast("dict[str, Any]", found)) > MOST_NAMES:
         return {}
     return {
         name: value
-        for name, value in found.items()
+        for name, value in cast("dict[str, Any]", found).items()
         if _NAME.match(name) and isinstance(value, str) and not _CONTROL.search(value)
     }

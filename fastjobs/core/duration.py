@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from fastjobs.core.errors import PushError
 
@@ -12,7 +12,7 @@ Seconds = float | timedelta
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST = 253_402_300_799_999_999
 """The last microsecond of the year 9999, which is as far as a datetime goes."""
 

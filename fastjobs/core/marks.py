@@ -34,7 +34,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class TryAgain:
-    """The attempt failed: due again `after` microseconds from the store's now, with its error. Its attempt stays counted."""
+    """The attempt failed and stays counted: due again `after` microseconds from the store's now, with its error."""
 
     id: str
     claim: int

@@ -77,7 +77,9 @@ def checked(name: str, settings: KindSettings) -> KindOptions:
         )
     attempts = settings.get("attempts", 10)
     if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= 1_000_000:
-        raise RegistrationError(f"kind {name!r}: attempts is a whole number from 1 to 1,000,000, not {attempts!r}")
+        raise RegistrationError(
+            f"kind {name!r}: attempts is a whole number from 1 to 1,000,000, not {attempts!r}"
+        )
     priority = settings.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 1_000_000:
         raise RegistrationError(f"kind {name!r}: priority is a whole number, not {priority!r}")

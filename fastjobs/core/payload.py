@@ -29,13 +29,13 @@ class Codec(Generic[T]):
         """Raises RegistrationError where pydantic makes nothing of the annotation."""
         self.kind = kind
         self.empty = annotation is None or annotation is type(None)
-        if hasattr(annotation, "__mapper__"):
+        if not self.empty and hasattr(annotation, "__mapper__"):
             raise RegistrationError(
                 f"kind {kind!r}: {annotation.__name__} is a table's model, and a job keeps no record: it may have"
                 " changed by the time the job runs. Take its id, as in class Job(BaseModel): id: int"
             )
         try:
-            self._adapter: TypeAdapter[T] = TypeAdapter(annotation)
+            self._adapter: TypeAdapter[T] = TypeAdapter(cast("type[T]", annotation))
         except PydanticUserError as bad:
             raise RegistrationError(
                 f"kind {kind!r}: its value can't be a {annotation!r}, as pydantic makes no JSON of it: {bad.message}"
@@ -49,10 +49,13 @@ class Codec(Generic[T]):
         except ValidationError as bad:
             raise self._unfit(bad, "the value doesn't fit its kind's type") from None
         except RecursionError:
-            raise PayloadError(f"kind {self.kind!r}: the value is nested too deep for JSON", kind=self.kind) from None
+            raise PayloadError(
+                f"kind {self.kind!r}: the value is nested too deep for JSON", kind=self.kind
+            ) from None
         except Exception as bad:  # pydantic lets through what a type's own serializer raises
             raise PayloadError(
-                f"kind {self.kind!r}: the value doesn't go to JSON: {type(bad).__name__}: {bad}", kind=self.kind
+                f"kind {self.kind!r}: the value doesn't go to JSON: {type(bad).__name__}: {bad}",
+                kind=self.kind,
             ) from bad
         if len(text) > most:
             raise PayloadError(
@@ -81,7 +84,9 @@ class Codec(Generic[T]):
         except ValidationError as bad:
             raise self._unfit(bad, "the payload doesn't fit the handler's type") from None
         except (ValueError, RecursionError) as bad:
-            raise PayloadError(f"kind {self.kind!r}: the payload can't be read: {bad}", kind=self.kind) from bad
+            raise PayloadError(
+                f"kind {self.kind!r}: the payload can't be read: {bad}", kind=self.kind
+            ) from bad
 
     def _unfit(self, bad: ValidationError, what: str) -> PayloadError:
         first = bad.errors(include_url=False, include_input=False, include_context=False)[0]
@@ -153,7 +158,9 @@ def _why(field: str, value: object, back: object) -> str:
     if isinstance(found, float) and not math.isfinite(found):
         return "JSON has no NaN and no Infinity"
     if type(value) is not type(back):
-        return f"a {type(value).__name__} comes back as a {type(back).__name__}, so a part of it would be lost"
+        return (
+            f"a {type(value).__name__} comes back as a {type(back).__name__}, so a part of it would be lost"
+        )
     return "JSON can't keep it, as with a secret, an excluded field or a key that is no string"
 
 

@@ -35,17 +35,15 @@ def error_text(error: BaseException) -> str:
     name = type(error).__name__
     try:
         message = str(error)
-    except BaseException as broken:  # noqa: BLE001 - a handler's exception may raise anything from its __str__
+    except BaseException as broken:  # a handler's exception may raise anything from its __str__
         return f"{name} (its str() raised {type(broken).__name__})"
     return kept_text(f"{name}: {message}" if message else name)
 
 
 def error_place(error: BaseException) -> str:
     """Where it was raised, `file.py:12 function`, or "" where that isn't known."""
-    last = None
-    for last in traceback.walk_tb(error.__traceback__):
-        pass
-    if last is None:
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if not frames:
         return ""
-    code = last[0].f_code
-    return f"{code.co_filename.rpartition('/')[2]}:{last[1]} {code.co_name}"
+    frame, line = frames[-1]
+    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{line} {frame.f_code.co_name}"

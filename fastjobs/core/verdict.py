@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fastjobs.core import backoff
-from fastjobs.core.duration import SECOND, micros
+from fastjobs.core.duration import SECOND, Seconds, micros
 from fastjobs.core.errors import PayloadError, Permanent, Retry, Snooze
 from fastjobs.core.job import Job
 from fastjobs.core.marks import Done, Fail, GiveBack, Mark, TryAgain
@@ -84,7 +84,12 @@ def verdict(
     fails, remark = _is_permanent(error, options, permanent)
     if fails or job.attempts >= options.attempts:
         return Verdict(
-            Fail(job.id, job.claim, text), Outcome.FAILED, _exception(error), text=text, owed=True, remark=remark
+            Fail(job.id, job.claim, text),
+            Outcome.FAILED,
+            _exception(error),
+            text=text,
+            owed=True,
+            remark=remark,
         )
     if isinstance(error, Retry):
         after, why = _after(error.after, job, random)
@@ -122,9 +127,9 @@ def _is_permanent(
     return False, remark
 
 
-def _after(after: object, job: Job, random: float) -> tuple[int, str]:
+def _after(after: Seconds, job: Job, random: float) -> tuple[int, str]:
     try:
-        return micros(after, "after"), ""  # type: ignore[arg-type]
+        return micros(after, "after"), ""
     except ValueError as bad:
         return backoff.fallback(job.attempts, random), str(bad)
 

@@ -1,0 +1,98 @@
+"""Runs what is due, one job at a time: for tests, and for programs that run what's due and exit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+from fastjobs.core.marks import GiveBack
+from fastjobs.core.verdict import Cut
+from fastjobs.runtime.kind import Kind
+from fastjobs.runtime.life import claimables
+from fastjobs.runtime.renewal import Renewal
+from fastjobs.runtime.run import Ended, Owed, Run
+from fastjobs.runtime.runner import Runner
+from fastjobs.runtime.settings import LET_GO, Settings
+from fastjobs.runtime.telling import Teller, waited
+from fastjobs.runtime.waiting import limited
+from fastjobs.store import Kept, Store
+
+T = TypeVar("T")
+
+
+class Drain:
+    """One drain of a queue."""
+
+    def __init__(self, store: Store, settings: Settings, kinds: Mapping[str, Kind[Any]]) -> None:
+        self._store = store
+        self._settings = settings
+        self._kinds = kinds
+        self._claimables = claimables(kinds, settings)
+        self._holds = {each.kind: each.hold for each in self._claimables}
+        self._runner = Runner(settings)
+        self._teller = Teller(settings)
+        self._runs: set[Run] = set()
+        self._renewal = Renewal(store, settings.clock, self._runs, lambda run: None, settings.poll)
+
+    async def run(self) -> int:
+        """Runs jobs until none is due, and answers how many it ran. An error of the store's is raised."""
+        ran = 0
+        renewing = asyncio.create_task(self._renewal.run(), context=contextvars.Context())
+        try:
+            while self._kinds:
+                asked = self._settings.clock.monotonic()
+                claimed = await limited(self._store.claim(self._claimables, 1), "a claim")
+                for job in claimed.exhausted:
+                    lost = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))
+                    await self._on_fail(self._teller.exhausted(lost, lost.kind.options.attempts))
+                for job in claimed.jobs:
+                    hold = self._holds[job.kind]
+                    await self._one(Run(job, self._kinds[job.kind], hold, asked, waited(job, claimed.now)))
+                    ran += 1
+                if not (claimed.jobs or claimed.exhausted or claimed.again):
+                    break
+        finally:
+            renewing.cancel()
+            self._runner.close()
+        return ran
+
+    async def _one(self, run: Run) -> None:
+        self._runs.add(run)
+        self._renewal.note(run)
+        try:
+            ended = await self._apart(run, self._runner.job(run))
+        except asyncio.CancelledError:
+            await limited(self._store.mark([GiveBack(run.job.id, run.job.claim, error="stopped")]), "a mark")
+            raise
+        finally:
+            self._runs.discard(run)
+        await self._keep(ended)
+
+    async def _keep(self, ended: Ended[Run]) -> None:
+        mark = ended.verdict.mark
+        if mark is None:
+            return
+        kept = Kept.BUSY
+        while kept is Kept.BUSY:
+            (kept,) = await limited(self._store.mark([mark]), "a mark")
+        await self._on_fail(self._teller.ended(ended, kept, False))
+
+    async def _on_fail(self, owed: Owed | None) -> None:
+        if owed is not None:
+            await self._apart(owed.run, self._runner.on_fail(owed))
+
+    async def _apart(self, run: Run, handler: Coroutine[Any, Any, T]) -> T:
+        """Runs it in a task of its own, so that nothing it does to its task reaches the caller's."""
+        task = asyncio.create_task(handler, context=contextvars.Context())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            run.interrupt(Cut.STOP)
+            await asyncio.wait([task], timeout=LET_GO)
+            if not task.done():
+                if run.drive is not None:
+                    run.drive.abandoned = True
+                task.cancel()
+            raise

@@ -1,0 +1,58 @@
+"""Drives a handler's coroutine inside a standing worker's task, in a context of its own.
+
+A task for each job would cost several times what it costs to step the coroutine by hand, and a task can't be left
+behind: one that swallows every cancellation keeps asyncio.run from ending. Here the worker's task owns the steps,
+so the queue can stop taking them.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any
+
+
+class Drive:
+    """One coroutine being driven."""
+
+    __slots__ = ("_coro", "_step", "abandoned", "closed", "stubborn")
+
+    def __init__(self, coro: Coroutine[Any, Any, object], context: Context) -> None:
+        self._coro = coro
+        self._step: Callable[..., Any] = context.run
+        self.abandoned = False
+        """Set, with a cancellation of the task to follow, to close the coroutine rather than cancel it."""
+        self.closed = False
+        """Whether the driving task itself was closed, as its loop went away."""
+        self.stubborn = False
+        """Whether the coroutine refused even to be closed."""
+
+    @types.coroutine
+    def run(self) -> Generator[Any, Any, None]:
+        """Steps it to its end; raises what it raises, and CancelledError where it was abandoned."""
+        send, throw, step = self._coro.send, self._coro.throw, self._step
+        try:
+            future = step(send, None)
+            while True:
+                try:
+                    sent = yield future
+                except GeneratorExit:
+                    self.closed = True
+                    self._close()
+                    raise
+                except BaseException as thrown:
+                    if self.abandoned:
+                        self._close()
+                        raise
+                    future = step(throw, thrown)
+                else:
+                    future = step(send, sent)
+        except StopIteration:
+            return
+
+    def _close(self) -> None:
+        try:
+            self._step(self._coro.close)
+        except BaseException:  # RuntimeError where it ignores GeneratorExit; else what it raises
+            self.stubborn = True

@@ -1,0 +1,144 @@
+"""Claims for the whole process: as many jobs as there are free workers, and a few ahead while jobs are short.
+
+The event is cleared before the claim that may find nothing, so that no wake is ever lost; an idle queue sleeps until
+a wake, the moment that the next job is due, or the poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from fastjobs.clock import Clock, Timer
+from fastjobs.core.duration import SECOND
+from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.run import FAR
+from fastjobs.runtime.waiting import limited, pause, wait
+from fastjobs.store import Claimable, Claimed, Store
+
+MOST = 500
+"""How many jobs one claim takes."""
+AHEAD = 0.1
+"""Jobs are claimed ahead that will start within about so many seconds."""
+AGAIN = 0.005
+"""Seconds until a claim that was in another's way is tried again, and up to twice that."""
+
+
+class Pace:
+    """How long jobs take here, and so how many may be claimed ahead of the workers."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        # Jobs are long until they're seen to be short: a prefetch keeps a job from an idle instance.
+        self._mean = 1.0
+
+    def took(self, seconds: float) -> None:
+        """Takes note of a run: a short one weighs a little, so that it needs many; a long one much."""
+        self._mean += (seconds - self._mean) * (0.5 if seconds > self._mean else 0.05)
+
+    def ahead(self) -> int:
+        """How many jobs will start within about `AHEAD` seconds of being claimed, beside those that start at once."""
+        return min(MOST, int(self._workers * AHEAD / max(self._mean, 1e-6)))
+
+
+class Feed:
+    """The one task of a running queue that claims."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        kinds: Sequence[Claimable],
+        workers: int,
+        poll: float,
+        *,
+        load: Callable[[], int],
+        took: Callable[[Claimed, float], None],
+        opened: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`load` says how many jobs are in hand; `took` gets each claim and the monotonic time it was asked at."""
+        self._store = store
+        self._clock = clock
+        self._kinds = kinds
+        self._workers = workers
+        self._poll = poll
+        self._load = load
+        self._took = took
+        self._opened = opened
+        self._outage = Outage(clock, "claim", poll)
+        self._wake = asyncio.Event()
+        self._wants_room = False
+        self._soon: Timer | None = None
+        self._soon_at = FAR
+        self.pace = Pace(workers)
+        self.stopping = False
+        self.woken = False
+        """Whether a wake is on its way to the loop; other threads read and set it."""
+
+    def wake(self) -> None:
+        """Looks for jobs at once rather than at the next poll. On the loop's thread."""
+        self.woken = False
+        self._wake.set()
+
+    def freed(self) -> None:
+        """Something has ended: there may be room now."""
+        if self._wants_room:
+            self._wake.set()
+
+    def due_in(self, seconds: float) -> None:
+        """A job that was put back is due in so many seconds: the feed looks then, if it wouldn't before."""
+        at = self._clock.monotonic() + seconds
+        if seconds >= self._poll or at >= self._soon_at:
+            return
+        if self._soon is not None:
+            self._soon.cancel()
+        self._soon_at = at
+        self._soon = self._clock.call_later(seconds, self._due)
+
+    def _due(self) -> None:
+        self._soon, self._soon_at = None, FAR
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stops its timer."""
+        if self._soon is not None:
+            self._soon.cancel()
+
+    def stop(self) -> None:
+        """Claims no more; `run` returns once the claim under way has been answered."""
+        self.stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Claims until it's stopped."""
+        while not self.stopping:
+            self._wake.clear()
+            ahead = self.pace.ahead()
+            target = self._workers + ahead
+            load = self._load()
+            room = min(MOST, target - load)
+            # With a prefetch, half of it is used up before the next claim: batches, rather than a claim for each job.
+            if room <= 0 or (ahead and load > self._workers and room * 2 < target):
+                self._wants_room = True
+                await self._wake.wait()
+                self._wants_room = False
+                continue
+            asked = self._clock.monotonic()
+            try:
+                await self._opened()
+                claimed = await limited(
+                    self._store.claim(self._kinds, room, ahead=max(0, room - max(0, self._workers - load))),
+                    "a claim",
+                )
+            except Exception as error:
+                await pause(self._clock, self._outage.failed(error))
+                continue
+            self._outage.over()
+            self._took(claimed, asked)
+            if claimed.again:
+                await pause(self._clock, AGAIN * (1 + self._clock.random()))
+            elif len(claimed.jobs) + len(claimed.exhausted) < room:
+                sleep = self._poll
+                if claimed.next_in is not None:
+                    sleep = min(sleep, max(claimed.next_in / SECOND, 0.001))
+                await wait(self._wake, self._clock, sleep)

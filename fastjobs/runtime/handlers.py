@@ -1,0 +1,72 @@
+"""Reads a handler's signature: what value it takes, and how it's called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastjobs.core.errors import RegistrationError
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a handler takes."""
+
+    annotation: Any
+    """The type of its value; None for a handler without one."""
+    takes_value: bool
+    is_async: bool
+
+
+def is_async(fn: Callable[..., object]) -> bool:
+    """Whether calling it gives something to await."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def signature(what: str, fn: Callable[..., object], after_value: int = 0) -> Signature:
+    """The signature of a handler, which takes a value or nothing; `after_value` parameters come behind it.
+
+    A RegistrationError where its value isn't annotated, where it wants more than a value, and for a `Depends`.
+    """
+    if not callable(fn):
+        raise RegistrationError(f"{what}: a handler is a function, not {fn!r}")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise RegistrationError(f"{what}: a handler is an async function, and {_name(fn)} is a generator")
+    try:
+        parameters = list(inspect.signature(fn, eval_str=True).parameters.values())
+    except NameError as unknown:
+        raise RegistrationError(
+            f"{what}: {_name(fn)} is annotated with {unknown.name!r}, which isn't known where it's defined. With"
+            " 'from __future__ import annotations', its types are to be importable names of their module"
+        ) from None
+    except (ValueError, TypeError) as bad:
+        raise RegistrationError(f"{what}: the signature of {_name(fn)} can't be read: {bad}") from None
+    for each in parameters:
+        if type(each.default).__name__ == "Depends":
+            raise RegistrationError(
+                f"{what}: {each.name} of {_name(fn)} is a Depends, and a handler runs outside any request. Open what"
+                " it needs in the handler, as in: async with Session() as session: ..."
+            )
+    wanted = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+    wanted = [each for each in wanted if each.kind is not each.VAR_POSITIONAL]
+    keywords = [each.name for each in wanted if each.kind is each.KEYWORD_ONLY]
+    if keywords or len(wanted) > 1 + after_value or (after_value and len(wanted) < after_value):
+        takes = "its value and the error" if after_value else "its value, or nothing"
+        raise RegistrationError(
+            f"{what}: it takes {takes}, and {_name(fn)} wants {', '.join(each.name for each in wanted)}"
+        )
+    if len(wanted) <= after_value:
+        return Signature(None, False, is_async(fn))
+    annotation = wanted[0].annotation
+    if annotation is inspect.Parameter.empty:
+        raise RegistrationError(
+            f"{what}: {wanted[0].name} of {_name(fn)} has no annotation. The type says what a value is:"
+            f" {_name(fn)}({wanted[0].name}: WelcomeMail)"
+        )
+    return Signature(annotation, True, is_async(fn))
+
+
+def _name(fn: object) -> str:
+    return getattr(fn, "__name__", None) or repr(fn)

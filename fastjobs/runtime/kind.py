@@ -1,0 +1,169 @@
+"""A kind of job: its name, its handler, its options, and the pushes of its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
+
+from fastjobs.core.duration import LAST, Seconds, instant, micros
+from fastjobs.core.errors import PushError, QueueError, RegistrationError
+from fastjobs.core.job import NewJob, kind_name
+from fastjobs.core.options import KindOptions, KindSettings, checked
+from fastjobs.core.payload import Codec
+from fastjobs.runtime.handlers import Signature, is_async, signature
+from fastjobs.runtime.pushing import AsyncPush, SyncPush, Unfinished
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
+
+    from fastjobs.runtime.queue import Queue
+    from fastjobs.store import Pusher, Store, SyncPusher
+
+    SyncTx = Session | Connection | scoped_session[Any]
+    AsyncTx = AsyncSession | AsyncConnection | async_scoped_session[Any] | Store
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Kind(Generic[T]):
+    """A kind of job, as `@q.kind(name)` gives it: T is the type of its values, None for a handler without one."""
+
+    def __init__(self, name: str, handler: Callable[..., object], settings: KindSettings) -> None:
+        self.name = kind_name(name)
+        """What the store finds its handler by. It stays the same from one version of the app to the next."""
+        self.handler = handler
+        """The function that runs its jobs, for unit tests of it."""
+        self.options: KindOptions = checked(name, settings)
+        self.signature: Signature = signature(f"kind {name!r}", handler)
+        if not self.signature.is_async:
+            raise RegistrationError(
+                f"kind {name!r}: a handler is an async function, and {handler!r} is not. What blocks goes in a"
+                " thread, as in: await asyncio.to_thread(send, mail)"
+            )
+        self.codec: Codec[T] = Codec(name, self.signature.annotation)
+        self.failed: Callable[..., object] | None = None
+        """What `on_fail` was given."""
+        self.failed_takes_value = False
+        self.queue: Queue | None = None
+
+    def __repr__(self) -> str:
+        return f"<Kind {self.name!r}>"
+
+    @overload
+    def on_fail(self: Kind[None], fn: Callable[[Exception], R]) -> Callable[[Exception], R]: ...
+    @overload
+    def on_fail(self, fn: Callable[[T, Exception], R]) -> Callable[[T, Exception], R]: ...
+    def on_fail(self, fn: Callable[..., R]) -> Callable[..., R]:
+        """Has `fn` run once when a job of this kind fails for good, with its value and the error of its last attempt.
+
+        It runs once the store has kept the job as failed, on the instance that ran it, for at most the kind's
+        timeout, as the app shuts down too. Its own error goes to the log. A job that failed as its payload
+        doesn't fit has no value, so `fn` isn't run; one that kept losing its worker gives a LostWorker. An
+        instance that is killed between the two never runs it: what must not be missed is a job of its own.
+
+        For a kind without a value, `fn` takes the error alone.
+        """
+        what = f"on_fail of kind {self.name!r}"
+        if self.queue is not None:
+            self.queue.registering(what)
+        if self.failed is not None:
+            raise RegistrationError(f"{what}: it has one already: {self.failed!r}")
+        if not is_async(fn):
+            raise RegistrationError(f"{what}: it's an async function, and {fn!r} is not")
+        self.failed_takes_value = signature(what, fn, after_value=1).takes_value
+        if self.signature.takes_value and not self.failed_takes_value:
+            raise RegistrationError(f"{what}: it takes the value and the error, and {fn!r} takes one alone")
+        self.failed = fn
+        return fn
+
+    @overload
+    async def push(
+        self: Kind[None], value: None = None, *, at: datetime | None = None, after: Seconds | None = None
+    ) -> str | None: ...
+    @overload
+    async def push(
+        self, value: T, *, at: datetime | None = None, after: Seconds | None = None
+    ) -> str | None: ...
+    async def push(
+        self, value: Any = None, *, at: datetime | None = None, after: Seconds | None = None
+    ) -> str | None:
+        """Puts a job on the queue and answers its id: once this returns, the job is kept until it's done or failed.
+
+        It's due now, or `at` a time (an aware datetime), or `after` seconds (or a timedelta). Raises
+        PayloadError for a value that doesn't come back from JSON as it was, PushError for a time without a
+        zone, CarryError for too much to carry, and what the database raises. After an error that came with the
+        commit, as from a cut connection or a StoreTimeout, the job may be kept or not.
+        """
+        queue = self._queue()
+        return (await queue.push([self.job(value, at, after)]))[0]
+
+    async def push_many(
+        self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
+    ) -> list[str | None]:
+        """Puts a job on the queue for each value, all or none, and answers their ids in the same order."""
+        queue = self._queue()
+        jobs = self.jobs(values, at, after)
+        return await queue.push(jobs) if jobs else []
+
+    @overload
+    def in_(self, tx: SyncTx) -> SyncPush[T]: ...
+    @overload
+    def in_(self, tx: AsyncTx) -> AsyncPush[T]: ...
+    def in_(self, tx: Any) -> Any:
+        """This kind, pushing through a transaction of the app's own: kept as it commits, or not at all.
+
+        `tx` is a Session, AsyncSession (SQLModel's too), Connection, AsyncConnection or a scoped session. A sync
+        one gives a sync push, an async one a push to await. A Store may stand for one. The commit wakes the
+        queue. StoreError for anything else, and where the store has no transactions.
+        """
+        unfinished = Unfinished()
+        pusher, is_sync = self._queue().within(tx, unfinished)
+        if is_sync:
+            return SyncPush(self, cast("SyncPusher", pusher))
+        return AsyncPush(self, cast("Pusher", pusher), unfinished)
+
+    def job(self, value: T, at: datetime | None, after: Seconds | None) -> NewJob:
+        """The job a push of this value would push."""
+        return self.jobs((value,), at, after)[0]
+
+    def jobs(self, values: Iterable[T], at: datetime | None, after: Seconds | None) -> list[NewJob]:
+        """The jobs a push of these values would push."""
+        queue = self._queue()
+        if at is not None and after is not None:
+            raise PushError("a job is due at= a time or after= a wait, not both")
+        try:
+            due = None if at is None else instant(at)
+            wait = 0 if after is None else micros(after, "after")
+        except PushError:
+            raise
+        except ValueError as bad:
+            raise PushError(str(bad)) from None
+        if wait and queue.clock.now() + wait > LAST:
+            raise PushError(f"after={after!r} is past the year 9999")
+        most = queue.max_payload
+        carried = queue.gather()
+        return [
+            NewJob(kind=self.name, payload=self.codec.dump(value, most), at=due, after=wait, carried=carried)
+            for value in values
+        ]
+
+    def _queue(self) -> Queue:
+        if self.queue is None:
+            raise QueueError(f"kind {self.name!r} belongs to no queue yet: q.include(kinds) gives it one")
+        return self.queue
+
+
+class KindDecorator(Protocol):
+    """What `q.kind(name)` gives: a decorator that makes a handler's Kind."""
+
+    @overload
+    def __call__(self, fn: Callable[[T], Awaitable[object]], /) -> Kind[T]: ...
+    @overload
+    def __call__(self, fn: Callable[[], Awaitable[object]], /) -> Kind[None]: ...
+    def __call__(self, fn: Callable[..., object], /) -> Kind[Any]:
+        """The Kind of this handler."""
+        ...

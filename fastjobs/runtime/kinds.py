@@ -1,0 +1,47 @@
+"""Kinds that belong to no queue yet: for a module of handlers, as a router is for routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Unpack
+
+from fastjobs.core.errors import RegistrationError
+from fastjobs.core.options import KindSettings
+from fastjobs.runtime.kind import Kind, KindDecorator
+
+
+class Kinds:
+    """Kinds of one module, given to a queue by `q.include(kinds)`.
+
+    jobs = fastjobs.Kinds()
+
+    @jobs.kind("welcome-mail", attempts=5)
+    async def welcome(mail: WelcomeMail) -> None: ...
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, Kind[Any]] = {}
+        self._included: object | None = None
+
+    def kind(self, name: str, **settings: Unpack[KindSettings]) -> KindDecorator:
+        """As `Queue.kind`; the kind pushes once a queue has included it."""
+
+        def decorate(fn: Callable[..., object], /) -> Kind[Any]:
+            if self._included is not None:
+                raise RegistrationError(
+                    f"kind {name!r}: a queue has included these kinds already: register it first"
+                )
+            kind: Kind[Any] = Kind(name, fn, settings)
+            if name in self._kinds:
+                raise RegistrationError(f"kind {name!r} has a handler already: {self._kinds[name].handler!r}")
+            self._kinds[name] = kind
+            return kind
+
+        return decorate
+
+    def given_to(self, queue: object) -> list[Kind[Any]]:
+        """The kinds, for the queue that includes them: one, and once."""
+        if self._included is not None:
+            raise RegistrationError("these kinds are in a queue already; a kind belongs to one queue")
+        self._included = queue
+        return list(self._kinds.values())

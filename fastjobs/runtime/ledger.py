@@ -1,0 +1,120 @@
+"""Writes marks in batches: while one write is under way the next batch gathers.
+
+So an idle queue marks at once, and a busy one hundreds at a time. A mark that failed is tried again until its job's
+hold ends; after that another claim may have the job, and the mark would mean nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from fastjobs.clock import Clock
+from fastjobs.runtime.lines import say
+from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.waiting import limited, pause
+from fastjobs.store import Kept, Mark, Store
+
+MOST = 1000
+"""How many marks one write takes."""
+BUSY_AGAIN = 0.05
+
+
+class Entry:
+    """A mark on its way."""
+
+    __slots__ = ("mark", "resent", "told", "until")
+
+    def __init__(self, mark: Mark, until: float, told: Callable[[Kept | None, bool], None]) -> None:
+        """`until` is the monotonic time its hold ends; `told` gets the store's answer, or None where there was none
+        in time, and whether the mark was sent more than once after an error."""
+        self.mark = mark
+        self.until = until
+        self.told = told
+        self.resent = False
+
+
+class Ledger:
+    """The marks of one running queue."""
+
+    def __init__(self, store: Store, clock: Clock, poll: float) -> None:
+        self._store = store
+        self._clock = clock
+        self._outage = Outage(clock, "marks", poll)
+        self._entries: deque[Entry] = deque()
+        self._size = MOST
+        self._more = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def add(self, entry: Entry) -> None:
+        """Takes a mark to write."""
+        self._entries.append(entry)
+        self._empty.clear()
+        self._more.set()
+
+    @property
+    def pending(self) -> bool:
+        """Whether marks are on their way."""
+        return not self._empty.is_set()
+
+    async def flushed(self) -> None:
+        """Returns once every mark so far is written or given up."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Writes until it's cancelled."""
+        while True:
+            if not self._entries:
+                self._more.clear()
+                self._empty.set()
+                await self._more.wait()
+            batch = [self._entries.popleft() for _ in range(min(self._size, len(self._entries)))]
+            try:
+                kept = await limited(self._store.mark([entry.mark for entry in batch]), "marks")
+            except BaseException as error:
+                self._entries.extend(batch)
+                if not isinstance(error, Exception):
+                    raise
+                # One mark that the store can't take must not keep the others: ever fewer at a time, and to the back.
+                self._size = max(1, len(batch) // 2)
+                for entry in batch:
+                    entry.resent = True
+                waiting = self._outage.failed(error)
+                self._give_up()
+                if self._entries:
+                    await pause(self._clock, waiting)
+                continue
+            self._outage.over()
+            self._size = min(MOST, self._size * 2)
+            await self._tell(batch, kept)
+
+    async def _tell(self, batch: list[Entry], kept: list[Kept]) -> None:
+        busy: list[Entry] = []
+        for entry, answer in zip(batch, kept, strict=True):
+            if answer is Kept.BUSY:
+                busy.append(entry)
+            else:
+                entry.told(answer, entry.resent)
+        if busy:
+            self._entries.extend(busy)
+            self._give_up()
+            if len(self._entries) == len(busy):
+                await pause(self._clock, BUSY_AGAIN)
+
+    def _give_up(self) -> None:
+        """Lets go the marks whose hold is over."""
+        now = self._clock.monotonic()
+        over = [entry for entry in self._entries if entry.until <= now]
+        if over:
+            self._entries = deque(entry for entry in self._entries if entry.until > now)
+            for entry in over:
+                say(
+                    logging.ERROR,
+                    "the end of a job was not kept while it was held, and it runs again",
+                    job=entry.mark.id,
+                    mark=type(entry.mark).__name__,
+                )
+                entry.told(None, entry.resent)

@@ -1,0 +1,245 @@
+"""One start and stop of a queue: its parts, put together, watched while they run, and stopped within grace.
+
+Nothing of it outlives the stop, so that a queue starts, stops and starts again, on another loop too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from fastjobs.core.duration import SECOND
+from fastjobs.core.errors import StoreError
+from fastjobs.core.marks import GiveBack, Kept, Mark, TryAgain
+from fastjobs.core.verdict import Cut
+from fastjobs.runtime.feed import Feed
+from fastjobs.runtime.kind import Kind
+from fastjobs.runtime.ledger import Entry, Ledger
+from fastjobs.runtime.lines import say, say_error
+from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.renewal import Renewal
+from fastjobs.runtime.run import Ended, Owed, Run
+from fastjobs.runtime.runner import Runner
+from fastjobs.runtime.settings import LET_GO, Settings
+from fastjobs.runtime.telling import Teller, waited
+from fastjobs.runtime.waiting import limited, pause, wait
+from fastjobs.runtime.workers import Workers, interrupt
+from fastjobs.store import Claimable, Claimed, Extra, Store, supports
+
+LEFT_BEHIND = "stopped with the queue, and its handler did not end; it runs again"
+
+
+class Life:
+    """A queue that runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        kinds: Mapping[str, Kind[Any]],
+        crashed: Callable[[BaseException], None],
+        *,
+        run: bool,
+    ) -> None:
+        """`crashed` is told of a bug of the queue's own, after it's logged. Without `run` the store is opened alone."""
+        self._store = store
+        self._settings = settings
+        self._kinds = kinds
+        self._crashed = crashed
+        self._run = run and settings.workers > 0 and bool(kinds)
+        self._clock = settings.clock
+        self._opened = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._runs: set[Run] = set()
+        self._claimables = claimables(kinds, settings)
+        self._holds = {each.kind: each.hold for each in self._claimables}
+        self.loop = asyncio.get_running_loop()
+        self._teller = Teller(settings)
+        self._runner = Runner(settings)
+        self._ledger = Ledger(store, settings.clock, settings.poll)
+        self._workers = Workers(self._runner, settings.workers, self._ended)
+        self._renewal = Renewal(store, settings.clock, self._runs, self._lost, settings.poll)
+        self.feed = Feed(
+            store,
+            settings.clock,
+            self._claimables,
+            settings.workers,
+            settings.poll,
+            load=lambda: self._workers.load,
+            took=self._took,
+            opened=self._open,
+        )
+        self._workers.freed = self.feed.freed
+
+    async def start(self) -> None:
+        """Opens the store and starts the loops.
+
+        A StoreError is a mistake and is raised; any other error of the store is an outage, and the feed tries again.
+        """
+        try:
+            await self._open()
+        except StoreError:
+            raise
+        except Exception as error:
+            Outage(self._clock, "opening the store", self._settings.poll).failed(error)
+        if self._run:
+            self._feeding = self._guard("the feed", self.feed.run)
+            self._tasks += [
+                self._guard("the ledger", self._ledger.run),
+                self._guard("the renewal", self._renewal.run),
+                *(self._guard(f"worker {n}", self._workers.work) for n in range(self._settings.workers)),
+            ]
+
+    async def stop(self) -> None:
+        """Claims no more, gives what runs its grace, and puts the rest back. Returns within grace and a second."""
+        began = self._clock.monotonic()
+        grace = self._settings.grace
+        if self._run:
+            self.feed.stop()
+            self._put_back_waiting()
+            settled = asyncio.ensure_future(self._settled())
+            await self._until(settled, began + grace)
+            if not settled.done():
+                for item in self._workers.running:
+                    interrupt(item, Cut.STOP)
+                await self._until(settled, began + grace + LET_GO * 0.4)
+            if not settled.done():
+                self._leave_behind()
+                await self._until(settled, began + grace + LET_GO * 0.7)
+            settled.cancel()
+            self._feeding.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await self._until(
+                asyncio.ensure_future(asyncio.wait([self._feeding, *self._tasks])),
+                began + grace + LET_GO * 0.9,
+            )
+            self._runner.close()
+            self.feed.close()
+        await self._close(max(0.1, began + grace + LET_GO - self._clock.monotonic()))
+
+    # Claims and ends.
+
+    def _took(self, claimed: Claimed, asked: float) -> None:
+        for job in claimed.exhausted:
+            run = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))
+            owed = self._teller.exhausted(run, self._kinds[job.kind].options.attempts)
+            if owed is not None:
+                self._workers.offer(owed)
+        # A job that lost a worker before starts first: it was claimed for a worker that is free.
+        for job in (
+            sorted(claimed.jobs, key=lambda job: not job.lost) if len(claimed.jobs) > 1 else claimed.jobs
+        ):
+            run = Run(job, self._kinds[job.kind], self._holds[job.kind], asked, waited(job, claimed.now))
+            if self.feed.stopping:
+                self._give_back(run)
+                continue
+            self._runs.add(run)
+            self._renewal.note(run)
+            self._workers.offer(run)
+
+    def _ended(self, ended: Ended[Run]) -> None:
+        run = ended.run
+        self._runs.discard(run)
+        self.feed.pace.took(ended.took)
+        if ended.verdict.mark is not None:
+            self._mark(ended.verdict.mark, run, lambda kept, resent: self._kept(ended, kept, resent))
+
+    def _kept(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
+        mark = ended.verdict.mark
+        if kept is Kept.YES and isinstance(mark, TryAgain | GiveBack) and not self.feed.stopping:
+            self.feed.due_in((mark.after or 0) / SECOND)
+        owed = self._teller.ended(ended, kept, resent)
+        if owed is not None:
+            self._workers.offer(owed)
+
+    def _mark(self, mark: Mark, run: Run, told: Callable[[Kept | None, bool], None]) -> None:
+        self._ledger.add(Entry(mark, run.until, told))
+
+    def _give_back(self, run: Run, error: str | None = None) -> None:
+        self._runs.discard(run)
+        self._mark(GiveBack(run.job.id, run.job.claim, error=error), run, lambda kept, resent: None)
+
+    def _lost(self, run: Run) -> None:
+        if run.task is None:
+            self._runs.discard(run)
+            self._workers.forget(run)
+
+    # The stop.
+
+    def _put_back_waiting(self) -> None:
+        for run in self._workers.withdraw():
+            self._give_back(run)
+
+    async def _settled(self) -> None:
+        """Returns once the last claim has been answered, nothing runs, and every mark is kept."""
+        await asyncio.wait([self._feeding])
+        self._put_back_waiting()
+        while self._workers.load or self._ledger.pending:
+            await self._workers.quiet()
+            await self._ledger.flushed()
+
+    def _leave_behind(self) -> None:
+        for item in self._workers.abandon():
+            if isinstance(item, Owed):
+                say(logging.ERROR, "on_fail was left behind as the queue stopped", **item.run.fields())
+            elif item in self._runs:
+                say(
+                    logging.ERROR,
+                    "a handler was left behind as the queue stopped: it swallowed its cancellation; its job runs again",
+                    **item.fields(),
+                )
+                self._give_back(item, LEFT_BEHIND)
+
+    async def _until(self, task: asyncio.Future[Any], moment: float) -> None:
+        done = asyncio.Event()
+        task.add_done_callback(lambda _: done.set())
+        await wait(done, self._clock, moment - self._clock.monotonic())
+
+    # Supervision, and the store's connections.
+
+    def _guard(self, name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        return asyncio.create_task(
+            self._guarded(name, loop), name=f"fastjobs {name}", context=contextvars.Context()
+        )
+
+    async def _guarded(self, name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """No loop dies silently: a bug is told, and the loop begins again after a poll."""
+        while True:
+            try:
+                return await loop()
+            except Exception as bug:
+                say_error("a bug in fastjobs", bug, logging.CRITICAL, part=name)
+                logging.getLogger("fastjobs").critical("where it was", exc_info=bug)
+                self._crashed(bug)
+            await pause(self._clock, max(self._settings.poll, 1.0))
+            if self.feed.stopping:
+                return
+
+    async def _open(self) -> None:
+        if not self._opened and supports(self._store, Extra.LIFECYCLE):
+            await limited(self._store.open(list(self._kinds)), "opening")
+        self._opened = True
+
+    async def _close(self, limit: float) -> None:
+        if self._opened and supports(self._store, Extra.LIFECYCLE):
+            try:
+                await limited(self._store.close(), "closing", limit)
+            except Exception as error:
+                say_error("the store failed as it was closed", error, logging.WARNING)
+
+
+def claimables(kinds: Mapping[str, Kind[Any]], settings: Settings) -> list[Claimable]:
+    """What the queue asks claims for."""
+    return [
+        Claimable(
+            kind=name,
+            hold=kind.options.hold(settings.hold),
+            attempts=kind.options.attempts,
+            priority=kind.options.priority,
+        )
+        for name, kind in kinds.items()
+    ]

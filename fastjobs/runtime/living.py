@@ -1,0 +1,76 @@
+"""Runs queues while a block is entered: starts them all, and stops them all at once, one grace for all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+
+from fastjobs.core.errors import RegistrationError
+
+if TYPE_CHECKING:
+    from fastjobs.runtime.life import Life
+    from fastjobs.runtime.queue import Queue
+
+OnCrash = Literal["stop", "log"] | Callable[[BaseException], None]
+"""What follows a bug of fastjobs' own: SIGTERM to this process, nothing but the log, or a call."""
+
+
+@asynccontextmanager
+async def live(
+    queues: Sequence[Queue], *, run: bool = True, on_crash: OnCrash = "log"
+) -> AsyncGenerator[None]:
+    """Runs the queues while entered. They stop together, within the longest grace and a second.
+
+    They are given their grace also where the block is cancelled.
+    """
+    crashed = _follow(on_crash)
+    lives: list[Life] = []
+    async with AsyncExitStack() as stack:
+        for queue in queues:
+            lives.append(await stack.enter_async_context(queue.begin(run=run, crashed=crashed)))
+        started: list[Life] = []
+        try:
+            for life in lives:
+                started.append(life)
+                await life.start()
+            yield
+        finally:
+            await _stop(started)
+
+
+async def _stop(lives: Sequence[Life]) -> None:
+    """Stops them at once, and to the end: a cancellation of the caller is passed on only then."""
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(life.stop() for life in lives))
+
+    stopping = asyncio.create_task(all_of_them(), context=contextvars.Context())
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not stopping.done():
+            try:
+                await asyncio.wait([stopping])
+            except asyncio.CancelledError as again:
+                cancelled = again
+    stopping.result()
+    if cancelled is not None:
+        raise cancelled
+
+
+def _follow(on_crash: OnCrash) -> Callable[[BaseException], None]:
+    if callable(on_crash):
+        return on_crash
+    if on_crash == "log":
+        return lambda error: None
+    if on_crash == "stop":
+        # SIGTERM is what servers stop on in order, and supervisors start again after. Nothing else would: a server
+        # goes on serving when a task of its lifespan has died.
+        return lambda error: os.kill(os.getpid(), signal.SIGTERM)
+    raise RegistrationError(f"on_crash is 'stop', 'log' or a callable, not {on_crash!r}")

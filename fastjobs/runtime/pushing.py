@@ -1,0 +1,150 @@
+"""Pushes through someone's transaction: `kind.in_(tx).push(…)`, sync or async.
+
+An async push that is never awaited would be a job that is silently not there, so the commit asks, and refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+
+from fastjobs.core.duration import Seconds
+from fastjobs.core.job import NewJob
+from fastjobs.store import Pusher, SyncPusher
+
+if TYPE_CHECKING:
+    from fastjobs.runtime.kind import Kind
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class SyncPush(Generic[T]):
+    """A kind that pushes through one sync transaction."""
+
+    def __init__(self, kind: Kind[T], pusher: SyncPusher) -> None:
+        self._kind = kind
+        self._pusher = pusher
+
+    @overload
+    def push(
+        self: SyncPush[None], value: None = None, *, at: datetime | None = None, after: Seconds | None = None
+    ) -> str | None: ...
+    @overload
+    def push(self, value: T, *, at: datetime | None = None, after: Seconds | None = None) -> str | None: ...
+    def push(
+        self, value: Any = None, *, at: datetime | None = None, after: Seconds | None = None
+    ) -> str | None:
+        """As `Kind.push`, kept as the transaction commits, and not at all as it or its savepoint rolls back."""
+        return self._pusher.push([self._kind.job(value, at, after)])[0]
+
+    def push_many(
+        self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
+    ) -> list[str | None]:
+        """As `Kind.push_many`, in the transaction."""
+        return self._pusher.push(self._kind.jobs(values, at, after))
+
+
+class AsyncPush(Generic[T]):
+    """A kind that pushes through one async transaction."""
+
+    def __init__(self, kind: Kind[T], pusher: Pusher, unfinished: Unfinished) -> None:
+        self._kind = kind
+        self._pusher = pusher
+        self._unfinished = unfinished
+
+    @overload
+    def push(
+        self: AsyncPush[None], value: None = None, *, at: datetime | None = None, after: Seconds | None = None
+    ) -> Coroutine[Any, Any, str | None]: ...
+    @overload
+    def push(
+        self, value: T, *, at: datetime | None = None, after: Seconds | None = None
+    ) -> Coroutine[Any, Any, str | None]: ...
+    def push(
+        self, value: Any = None, *, at: datetime | None = None, after: Seconds | None = None
+    ) -> Coroutine[Any, Any, str | None]:
+        """As `Kind.push`, kept as the transaction commits, and not at all as it or its savepoint rolls back.
+
+        It's to be awaited: a commit with a push that never was raises NotAwaited, and doesn't commit.
+        """
+        return self._later([self._kind.job(value, at, after)], lambda ids: ids[0])
+
+    def push_many(
+        self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
+    ) -> Coroutine[Any, Any, list[str | None]]:
+        """As `Kind.push_many`, in the transaction. It's to be awaited, as `push` is."""
+        return self._later(self._kind.jobs(values, at, after), lambda ids: ids)
+
+    def _later(
+        self, jobs: Sequence[NewJob], answer: Callable[[list[str | None]], R]
+    ) -> Coroutine[Any, Any, R]:
+        later = Later(self._pusher, jobs, answer, self._unfinished, self._kind.name)
+        self._unfinished.pending.append(later)
+        return later
+
+
+class Unfinished:
+    """The pushes of one `in_` that were made and not awaited yet."""
+
+    def __init__(self) -> None:
+        self.pending: list[Later[Any]] = []
+
+    def __call__(self) -> str | None:
+        """What to say of the first of them; None where there's none."""
+        if not self.pending:
+            return None
+        kind = self.pending[0].kind
+        return (
+            f"a push of {kind!r} in this transaction was never awaited, so its job isn't in it:"
+            " write await jobs(kind).push(…)"
+        )
+
+
+class Later(Coroutine[Any, Any, R]):
+    """A push that runs as it's awaited: a coroutine that knows whether it was."""
+
+    def __init__(
+        self,
+        pusher: Pusher,
+        jobs: Sequence[NewJob],
+        answer: Callable[[list[str | None]], R],
+        unfinished: Unfinished,
+        kind: str,
+    ) -> None:
+        self.kind = kind
+        self._make = lambda: pusher.push(jobs)
+        self._answer = answer
+        self._unfinished = unfinished
+        self._running: Coroutine[Any, Any, R] | None = None
+
+    def _started(self) -> Coroutine[Any, Any, R]:
+        if self._running is None:
+            if self in self._unfinished.pending:
+                self._unfinished.pending.remove(self)
+            self._running = self._run()
+        return self._running
+
+    async def _run(self) -> R:
+        return self._answer(await self._make())
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self._started().__await__()
+
+    def send(self, value: Any, /) -> Any:
+        return self._started().send(value)
+
+    def throw(
+        self,
+        typ: type[BaseException] | BaseException,
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+        /,
+    ) -> Any:
+        return self._started().throw(cast("BaseException", typ))
+
+    def close(self) -> None:
+        if self._running is not None:
+            self._running.close()

@@ -1,0 +1,250 @@
+"""The queue: kinds are registered with it, jobs are pushed through it, and it runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Unpack, cast
+
+from fastjobs.clock import Clock, SystemClock
+from fastjobs.core.carrier import Carrier
+from fastjobs.core.duration import Seconds
+from fastjobs.core.errors import QueueError, RegistrationError
+from fastjobs.core.job import NewJob
+from fastjobs.core.options import KindSettings, PermanentIf
+from fastjobs.core.outcome import Ran
+from fastjobs.runtime.carrying import gather
+from fastjobs.runtime.draining import Drain
+from fastjobs.runtime.kind import Kind, KindDecorator
+from fastjobs.runtime.kinds import Kinds
+from fastjobs.runtime.life import Life
+from fastjobs.runtime.lines import say
+from fastjobs.runtime.living import OnCrash, live
+from fastjobs.runtime.pushing import Unfinished
+from fastjobs.runtime.settings import settings
+from fastjobs.runtime.waiting import limited
+from fastjobs.store import Extra, Pusher, Store, SyncPusher, TransactionStore, require, supports
+
+
+class Queue:
+    """Keeps jobs in a store, and runs them.
+
+    `store` may come later: `q.use(store)`, or `lifespan(q, store=…)`.
+
+    - `workers`: how many jobs run at once in this process, 4 by default. With 0 it only pushes.
+    - `poll`: how often, in seconds, it asks the store for jobs that came due or that others pushed; 1 by default.
+      A push through this queue wakes it at once.
+    - `grace`: how long, in seconds, running jobs have to finish as it stops; 10 by default. What still runs then is
+      cancelled and put back, due at once, its attempt given back.
+    - `hold`: how long at most, in seconds, a job is held between renewals; 120 by default. A job whose process was
+      killed runs again once its hold is over: its kind's timeout and 15 s, and never more than this.
+    - `carry`: what jobs take from where they're pushed to where they run: `[CarryRequestID()]`.
+    - `observe`: a quick function that is told of each run (a `Ran`) once its end is kept, for metrics. Its errors
+      are logged.
+    - `permanent`: errors that fail a job of any kind at once: exception types, or a predicate.
+    - `max_payload`: how many bytes a value may have as JSON; 256 KiB by default.
+
+    Durations are seconds or timedeltas. A setting that can't be is a RegistrationError.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        workers: int = 4,
+        poll: Seconds = 1,
+        grace: Seconds = 10,
+        hold: Seconds = 120,
+        carry: Sequence[Carrier] = (),
+        observe: Callable[[Ran], object] | None = None,
+        permanent: PermanentIf = (),
+        max_payload: int = 256 * 1024,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings(
+            workers=workers,
+            poll=poll,
+            grace=grace,
+            hold=hold,
+            carry=carry,
+            observe=observe,
+            permanent=permanent,
+            max_payload=max_payload,
+            clock=clock or SystemClock(),
+        )
+        self._store: Store | None = None
+        self._kinds: dict[str, Kind[Any]] = {}
+        self._life: Life | None = None
+        self._lived = False
+        if store is not None:
+            self.use(store)
+
+    # Registering.
+
+    def kind(self, name: str, **options: Unpack[KindSettings]) -> KindDecorator:
+        """Makes a handler's Kind: `@q.kind("welcome-mail", attempts=5, timeout=30)`.
+
+        The handler is an async function of one annotated value, or of nothing. Its value's type is anything that
+        pydantic turns into JSON and back. `name` is kept in the database for ever. Options: `KindSettings`.
+
+        Raises RegistrationError for a name that is taken, a bad option, a handler it can't call, and while the
+        queue runs.
+        """
+
+        def decorate(fn: Callable[..., object], /) -> Kind[Any]:
+            kind: Kind[Any] = Kind(name, fn, options)
+            self._add(kind)
+            return kind
+
+        return decorate
+
+    def include(self, kinds: Kinds) -> None:
+        """Takes in the kinds of another module, as a router's routes."""
+        self.registering("these kinds")
+        taken = kinds.given_to(self)
+        for kind in taken:
+            self._add(kind)
+
+    def use(self, store: Store) -> None:
+        """Gives the queue its store. QueueError while it runs."""
+        if self._life is not None:
+            raise QueueError("the queue runs: give it another store once it has stopped")
+        if not isinstance(getattr(store, "extras", None), Extra) or not callable(
+            getattr(store, "claim", None)
+        ):
+            raise RegistrationError(
+                f"a queue keeps its jobs in a store, such as SQLStore(engine) or Memory(), and {store!r} is none"
+            )
+        self._store = store
+
+    def registering(self, what: str) -> None:
+        """Raises RegistrationError where nothing can be registered now."""
+        if self._life is not None:
+            raise RegistrationError(
+                f"{what}: the queue runs already; register it before, as the app is imported"
+            )
+
+    def _add(self, kind: Kind[Any]) -> None:
+        self.registering(f"kind {kind.name!r}")
+        if kind.name in self._kinds:
+            raise RegistrationError(
+                f"kind {kind.name!r} has a handler already: {self._kinds[kind.name].handler!r}"
+            )
+        kind.queue = self
+        self._kinds[kind.name] = kind
+
+    # Running.
+
+    def running(self, *, run: bool = True, on_crash: OnCrash = "log") -> AbstractAsyncContextManager[None]:
+        """Runs jobs while entered, as `fastjobs.lifespan` does; leaving it returns within grace and a second.
+
+        With `run=False` it opens the store and runs nothing. `on_crash` says what follows a bug of fastjobs' own,
+        which is always logged: "log" goes on, "stop" sends this process SIGTERM, a callable is given the error.
+        """
+        return live([self], run=run, on_crash=on_crash)
+
+    async def run(self) -> None:
+        """Runs jobs until it's cancelled, then stops within grace and a second. A bug of fastjobs' own is raised."""
+        crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def crash(error: BaseException) -> None:
+            if not crashed.done():
+                crashed.set_exception(error)
+
+        async with self.running(on_crash=crash):
+            await crashed
+
+    async def drain(self) -> int:
+        """Runs the jobs that are due, one at a time, until none is, and answers how many it ran.
+
+        A job that fails is put back or kept as failed, and runs again in the same drain if it's due again by then.
+        An error of the store's is raised. For tests, and for programs that run what's due and exit.
+        """
+        return await Drain(self.store, self._settings, dict(self._kinds)).run()
+
+    def wake(self) -> None:
+        """Looks for jobs at once rather than at the next poll. From any thread; nothing while it doesn't run."""
+        life = self._life
+        if life is None:
+            return
+        if _running_loop() is life.loop:
+            life.feed.wake()
+        elif not life.feed.woken:
+            life.feed.woken = True
+            try:
+                life.loop.call_soon_threadsafe(life.feed.wake)
+            except RuntimeError:  # the loop was closed meanwhile
+                return
+
+    @asynccontextmanager
+    async def begin(self, *, run: bool, crashed: Callable[[BaseException], None]) -> AsyncGenerator[Life]:
+        """Gives the queue its life; for `live`, which starts and stops it."""
+        if self._life is not None:
+            raise QueueError("the queue runs already")
+        life = Life(self.store, self._settings, dict(self._kinds), crashed, run=run)
+        self._life, self._lived = life, True
+        try:
+            yield life
+        finally:
+            self._life = None
+
+    # Pushing, for the kinds.
+
+    @property
+    def store(self) -> Store:
+        """The queue's store; QueueError where it has none yet."""
+        if self._store is None:
+            raise QueueError(
+                "the queue has no store yet: Queue(store), q.use(store) or lifespan(q, store=…) gives it"
+            )
+        return self._store
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the queue's timers."""
+        return self._settings.clock
+
+    @property
+    def max_payload(self) -> int:
+        """How many bytes a value may have as JSON."""
+        return self._settings.max_payload
+
+    def gather(self) -> str | None:
+        """What a push carries from the current context: nothing in a store that doesn't keep it."""
+        if self._store is not None and not supports(self._store, Extra.CARRY):
+            return None
+        return gather(self._settings.carry)
+
+    async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        """Pushes jobs and wakes the workers."""
+        store = self.store
+        if not self._lived:
+            self._lived = True
+            say(
+                logging.INFO,
+                "a job was pushed through a queue that was never started in this process: it waits for one that runs"
+                " (an app that is mounted in another has no lifespan of its own)",
+                kind=jobs[0].kind if jobs else None,
+            )
+        ids = await limited(store.push(jobs), "a push")
+        self.wake()
+        return ids
+
+    def within(self, tx: object, unfinished: Unfinished) -> tuple[Pusher | SyncPusher, bool]:
+        """What pushes through `tx`, and whether it's sync."""
+        if isinstance(getattr(tx, "extras", None), Extra):
+            return cast("Pusher", tx), False
+        store = self.store
+        require(store, Extra.TRANSACTIONS, "in_()")
+        pusher = cast("TransactionStore", store).within(tx, self.wake, unfinished)
+        return pusher, not inspect.iscoroutinefunction(pusher.push)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,105 @@
+"""One claimed job in this process, from its claim to its mark."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fastjobs.core.carrier import unpacked
+from fastjobs.core.duration import SECOND
+from fastjobs.core.job import Job
+from fastjobs.core.request_id import carried_id
+from fastjobs.core.verdict import Cut, Verdict
+from fastjobs.runtime.current import CurrentJob, running_job
+from fastjobs.runtime.kind import Kind
+
+if TYPE_CHECKING:
+    from fastjobs.runtime.driving import Drive
+
+FAR = float("inf")
+
+R = TypeVar("R", bound="Run | Owed")
+
+
+class Run:
+    """A held job: waiting for a worker here, or being run."""
+
+    __slots__ = (
+        "carried", "cut", "deadline", "drive", "hold", "job", "kind", "renew_at", "started", "task", "until", "waited",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, kind: Kind[Any], hold: int, claimed_at: float, waited: float) -> None:
+        """`claimed_at` is the monotonic time from which the hold counts: before the claim was asked for."""
+        self.job = job
+        self.kind = kind
+        self.hold = hold
+        self.waited = waited
+        """Seconds past its time before it was claimed."""
+        self.carried = unpacked(job.carried) if job.carried else {}
+        self.started = 0.0
+        self.deadline = FAR
+        self.cut: Cut | None = None
+        """Why the queue cancelled its handler, if it did."""
+        self.task: asyncio.Task[Any] | None = None
+        """The task that drives its handler."""
+        self.drive: Drive | None = None
+        self.held_from(claimed_at)
+
+    def held_from(self, moment: float) -> None:
+        """The hold counts from this monotonic time: it's renewed once a third of it has gone."""
+        self.until = moment + self.hold / SECOND
+        self.renew_at = moment + self.hold / SECOND / 3
+
+    def context(self) -> Context:
+        """A fresh context in which `current_job()` is this job. What it carried is not restored in it yet."""
+        context = Context()
+        context.run(
+            running_job.set,
+            CurrentJob(
+                id=self.job.id,
+                kind=self.job.kind,
+                attempt=self.job.attempts,
+                last_error=self.job.error,
+                carried=self.carried,
+            ),
+        )
+        return context
+
+    def fields(self) -> dict[str, object]:
+        """What each log line of the job says."""
+        found = carried_id(self.carried) if self.carried else None
+        return {
+            "kind": self.job.kind,
+            "job": self.job.id,
+            "attempt": self.job.attempts,
+            "request_id": found,
+        }
+
+    def interrupt(self, why: Cut) -> None:
+        """Cancels its handler, unless that has been done."""
+        if self.cut is None:
+            self.cut = why
+            if self.task is not None:
+                self.task.cancel()
+
+
+@dataclass(slots=True)
+class Owed:
+    """An on_fail that is owed to a job that was kept as failed."""
+
+    run: Run
+    error: Exception
+
+
+@dataclass(slots=True)
+class Ended(Generic[R]):
+    """How a run ended, and what becomes of its job."""
+
+    run: R
+    verdict: Verdict
+    took: float
+    """Seconds."""
+    error: BaseException | None = None
+    """What the handler raised, as it raised it."""

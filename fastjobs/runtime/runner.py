@@ -1,0 +1,120 @@
+"""Runs handlers: one job from its payload to its verdict, and the on_fail of one that failed for good.
+
+The rules are in `core.verdict`; here is what surrounds a handler: its context, its deadline, and the floor under
+it, so that nothing it raises or swallows reaches the queue or the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, cast
+
+from fastjobs.clock import Clock
+from fastjobs.core.duration import SECOND
+from fastjobs.core.errors import PayloadError
+from fastjobs.core.verdict import Cut, unreadable, verdict
+from fastjobs.runtime.carrying import restore
+from fastjobs.runtime.deadlines import Deadlines
+from fastjobs.runtime.driving import Drive
+from fastjobs.runtime.lines import say, say_error
+from fastjobs.runtime.run import FAR, Ended, Owed, Run
+from fastjobs.runtime.settings import Settings
+
+
+class Runner:
+    """Runs handlers in the tasks that ask it to."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._clock: Clock = settings.clock
+        self._deadlines = Deadlines(settings.clock, self._late)
+
+    def close(self) -> None:
+        """Stops its timer."""
+        self._deadlines.close()
+
+    async def job(self, run: Run) -> Ended[Run]:
+        """Runs the job's handler in the current task; raises nothing that the handler raised."""
+        kind, job = run.kind, run.job
+        try:
+            value = kind.codec.load(job.payload)
+        except PayloadError as error:
+            return Ended(run, unreadable(job, error), 0.0, error)
+        handler = kind.handler
+        call = (lambda: handler(value)) if kind.signature.takes_value else handler
+        raised = await self._drive(run, call)
+        took = self._clock.monotonic() - run.started
+        settings = self._settings
+        made = verdict(job, kind.options, raised, run.cut, self._clock.random(), settings.permanent)
+        return Ended(run, made, took, raised)
+
+    async def on_fail(self, owed: Owed) -> None:
+        """Runs the kind's on_fail in the current task; what it raises goes to the log."""
+        run, kind = owed.run, owed.run.kind
+        failed, error = kind.failed, owed.error
+        if failed is None:
+            return
+        try:
+            value = kind.codec.load(run.job.payload) if kind.failed_takes_value else None
+        except PayloadError as unfit:
+            say_error("on_fail was not run, as the payload doesn't fit", unfit, **run.fields())
+            return
+        call = (lambda: failed(value, error)) if kind.failed_takes_value else (lambda: failed(error))
+        run.cut = None
+        raised = await self._drive(run, call)
+        cut: Cut | None = run.cut
+        if cut is Cut.TIMEOUT:
+            raised = TimeoutError(f"ran over its kind's timeout of {kind.options.timeout / SECOND:g} s")
+        elif cut is Cut.STOP and raised is not None:
+            raised = TimeoutError("was stopped with the queue")
+        if raised is not None:
+            say_error("on_fail failed", raised, **run.fields())
+
+    async def _drive(self, run: Run, call: Callable[[], object]) -> BaseException | None:
+        """Runs one handler to its end, in this task and a fresh context; answers what it raised."""
+        task = asyncio.current_task()
+        assert task is not None
+        context = run.context()
+        if self._settings.carry:
+            context.run(restore, self._settings.carry, run.carried)
+        run.task, run.started = task, self._clock.monotonic()
+        run.deadline = run.started + run.kind.options.timeout / SECOND
+        self._deadlines.add(run)
+        drive: Drive | None = None
+        raised: BaseException | None = None
+        try:
+            drive = run.drive = Drive(cast("Coroutine[Any, Any, object]", context.run(call)), context)
+            await drive.run()
+        except BaseException as error:  # SystemExit and a CancelledError of its own are ends too
+            if drive is not None and (drive.closed or drive.abandoned):
+                raise
+            raised = error
+        finally:
+            self._deadlines.remove(run)
+            run.task, run.drive, run.deadline = None, None, FAR
+        if task.cancelling():
+            # What cancelled this handler is answered: the next one in this task starts afresh. A handler that
+            # cancelled its own task and returned has left a CancelledError at the task's next step (before 3.13).
+            while task.cancelling():
+                task.uncancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        return raised
+
+    def _late(self, run: Run) -> None:
+        """Its time is over: it's cancelled, and told of where it goes on all the same."""
+        if run.cut is not None:
+            return
+        run.interrupt(Cut.TIMEOUT)
+        self._clock.call_later(1.0, lambda: self._still(run, run.started))
+
+    def _still(self, run: Run, started: float) -> None:
+        if run.task is not None and run.started == started:
+            say(
+                logging.WARNING,
+                "a handler goes on after its timeout: it swallowed its cancellation, and keeps its worker",
+                **run.fields(),
+            )

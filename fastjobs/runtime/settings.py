@@ -1,0 +1,81 @@
+"""A queue's settings, checked once, in the units that the runtime counts in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fastjobs.clock import Clock
+from fastjobs.core.carrier import Carrier
+from fastjobs.core.duration import SECOND, Seconds, micros
+from fastjobs.core.errors import RegistrationError
+from fastjobs.core.options import PermanentIf, Predicate, predicate
+from fastjobs.core.outcome import Ran
+
+STORE_LIMIT = 10.0
+"""How many seconds a store's call may take."""
+LET_GO = 1.0
+"""How many seconds a stop may take beyond grace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What `Queue(…)` was given, checked."""
+
+    workers: int
+    poll: float
+    """Seconds."""
+    grace: float
+    """Seconds."""
+    hold: int
+    """Microseconds."""
+    carry: tuple[Carrier, ...]
+    observe: Callable[[Ran], object] | None
+    permanent: Predicate | None
+    max_payload: int
+    clock: Clock
+
+
+def settings(
+    *,
+    workers: int,
+    poll: Seconds,
+    grace: Seconds,
+    hold: Seconds,
+    carry: Sequence[Carrier],
+    observe: Callable[[Ran], object] | None,
+    permanent: PermanentIf,
+    max_payload: int,
+    clock: Clock,
+) -> Settings:
+    """The checked settings, or a RegistrationError that says which is wrong."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= 10_000:
+        raise RegistrationError(f"workers is a whole number from 0 (push only) to 10,000, not {workers!r}")
+    if isinstance(max_payload, bool) or not isinstance(max_payload, int) or max_payload < 1:
+        raise RegistrationError(f"max_payload is a number of bytes, not {max_payload!r}")
+    for each in carry:
+        if not (callable(getattr(each, "carry", None)) and callable(getattr(each, "restore", None))):
+            raise RegistrationError(
+                f"carry= takes carriers, with a carry and a restore, and {each!r} is none"
+                + ("; it's a class: make one, as in CarryRequestID()" if isinstance(each, type) else "")
+            )
+        if isinstance(each, type):
+            raise RegistrationError(f"carry= takes carriers, not their classes: {each.__name__}()")
+    if observe is not None and not callable(observe):
+        raise RegistrationError(f"observe= is a function of a Ran, not {observe!r}")
+    try:
+        return Settings(
+            workers=workers,
+            poll=micros(poll, "poll", least=1000) / SECOND,
+            grace=micros(grace, "grace") / SECOND,
+            hold=micros(hold, "hold", least=100_000),
+            carry=tuple(carry),
+            observe=observe,
+            permanent=predicate(permanent, "permanent="),
+            max_payload=max_payload,
+            clock=clock,
+        )
+    except RegistrationError:
+        raise
+    except ValueError as bad:
+        raise RegistrationError(str(bad)) from None

@@ -1,0 +1,119 @@
+"""The standing workers: each takes what is next and runs it to its end, for as long as the queue runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from fastjobs.core.verdict import Cut
+from fastjobs.runtime.run import Ended, Owed, Run
+from fastjobs.runtime.runner import Runner
+
+
+class Workers:
+    """So many workers, what they run, and what waits for them."""
+
+    def __init__(self, runner: Runner, count: int, ended: Callable[[Ended[Run]], None]) -> None:
+        """`ended` is told of each run that ended, before its worker takes the next."""
+        self.count = count
+        self._runner = runner
+        self._ended = ended
+        self._next: deque[Run | Owed] = deque()
+        self._idle: deque[asyncio.Future[Run | Owed]] = deque()
+        self._busy: dict[asyncio.Task[None], Run | Owed] = {}
+        self._owner = asyncio.current_task()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self.freed: Callable[[], None] = lambda: None
+        """Called as a worker has finished something."""
+
+    @property
+    def load(self) -> int:
+        """How many things run or wait here."""
+        return len(self._busy) + len(self._next)
+
+    @property
+    def running(self) -> list[Run | Owed]:
+        """What the workers run just now."""
+        return list(self._busy.values())
+
+    def offer(self, item: Run | Owed) -> None:
+        """Gives something to run: to a worker that is idle, or to the next that is."""
+        self._quiet.clear()
+        while self._idle:
+            idle = self._idle.popleft()
+            if not idle.done():
+                idle.set_result(item)
+                return
+        self._next.append(item)
+
+    def withdraw(self) -> list[Run]:
+        """Takes back the jobs that wait for a worker; what is owed stays."""
+        waiting = [item for item in self._next if isinstance(item, Run)]
+        self._next = deque(item for item in self._next if not isinstance(item, Run))
+        self._settle()
+        return waiting
+
+    def forget(self, run: Run) -> None:
+        """Takes back one job, if it waits."""
+        if run in self._next:
+            self._next.remove(run)
+            self._settle()
+
+    async def quiet(self) -> None:
+        """Returns once nothing runs and nothing waits."""
+        while self.load:
+            self._quiet.clear()
+            await self._quiet.wait()
+
+    def abandon(self) -> list[Run | Owed]:
+        """Leaves behind what still runs: its coroutines are closed and its workers end. Answers what it was."""
+        left = self.running
+        for task, item in list(self._busy.items()):
+            run = item if isinstance(item, Run) else item.run
+            if run.drive is not None:
+                run.drive.abandoned = True
+            task.cancel()
+        return left
+
+    async def work(self) -> None:
+        """One worker: takes what is next and runs it, until it's cancelled."""
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            item = self._next.popleft() if self._next else await self._wait()
+            self._busy[task] = item
+            try:
+                if isinstance(item, Run):
+                    ended = await self._runner.job(item)
+                    self._ended(ended)
+                    foreign = isinstance(ended.error, asyncio.CancelledError) and item.cut is None
+                    if foreign and self._owner is not None and self._owner.done():
+                        return  # the loop is being closed around a queue that was never stopped
+                else:
+                    await self._runner.on_fail(item)
+            finally:
+                del self._busy[task]
+                self._settle()
+            self.freed()
+
+    async def _wait(self) -> Run | Owed:
+        idle: asyncio.Future[Run | Owed] = asyncio.get_running_loop().create_future()
+        self._idle.append(idle)
+        self._settle()
+        try:
+            return await idle
+        except asyncio.CancelledError:
+            if idle.done() and not idle.cancelled():
+                self._next.appendleft(idle.result())
+            raise
+
+    def _settle(self) -> None:
+        if not self.load:
+            self._quiet.set()
+
+
+def interrupt(item: Run | Owed, why: Cut) -> None:
+    """Cancels what a worker runs."""
+    (item if isinstance(item, Run) else item.run).interrupt(why)
