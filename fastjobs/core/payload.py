@@ -31,7 +31,7 @@ class Codec(Generic[T]):
         self.empty = annotation is None or annotation is type(None)
         if not self.empty and hasattr(annotation, "__mapper__"):
             raise RegistrationError(
-                f"kind {kind!r}: {annotation.__name__} is a table's model, and a job keeps no record: it may have"
+                f"kind {kind!r}: {annotation!r} is a table's model, and a job keeps no record: it may have"
                 " changed by the time the job runs. Take its id, as in class Job(BaseModel): id: int"
             )
         try:

@@ -115,7 +115,7 @@ class Later(Coroutine[Any, Any, R]):
         kind: str,
     ) -> None:
         self.kind = kind
-        self._make = lambda: pusher.push(jobs)
+        self._make: Callable[[], Coroutine[Any, Any, list[str | None]]] = lambda: pusher.push(jobs)
         self._answer = answer
         self._unfinished = unfinished
         self._running: Coroutine[Any, Any, R] | None = None
