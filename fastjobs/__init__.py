@@ -80,13 +80,15 @@ def __getattr__(name: str) -> object:
     module, extra = _DOORS[name]
     try:
         found: object = (
-            getattr(importlib.import_module(module), name) if module else importlib.import_module(f"fastjobs.{name}")
+            getattr(importlib.import_module(module), name)
+            if module
+            else importlib.import_module(f"fastjobs.{name}")
         )
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] == "fastjobs":
             raise
         raise ImportError(
-            f"fastjobs.{name} needs {missing.name}, which isn't installed: pip install \"fastjobs[{extra}]\"",
+            f'fastjobs.{name} needs {missing.name}, which isn\'t installed: pip install "fastjobs[{extra}]"',
             name=missing.name,
         ) from missing
     globals()[name] = found

@@ -177,17 +177,23 @@ def test_a_file_has_one_job_and_at_most_300_lines(file: Path) -> None:
     lines = file.read_text().splitlines()
     # A longer one says why, in the docstring it opens with: "Longer than 300 lines, as ...".
     reason = "300 lines" in (ast.get_docstring(parsed(file)) or "")
-    assert len(lines) <= 300 or reason, f"{name_of(file)} has {len(lines)} lines and no reason in its first ones"
+    assert len(lines) <= 300 or reason, (
+        f"{name_of(file)} has {len(lines)} lines and no reason in its first ones"
+    )
 
 
 def test_no_module_is_called_after_nothing() -> None:
-    assert [name_of(file) for file in FILES if file.stem in BANNED_NAMES or file.parent.name in BANNED_NAMES] == []
+    assert [
+        name_of(file) for file in FILES if file.stem in BANNED_NAMES or file.parent.name in BANNED_NAMES
+    ] == []
 
 
 def test_no_module_at_the_top_has_the_name_of_a_public_function() -> None:
     # `import fastjobs.lifespan` would put the module where the function is.
     import fastjobs
 
-    at_the_top = {file.stem for file in PACKAGE.glob("*.py")} | {each.name for each in PACKAGE.iterdir() if each.is_dir()}
+    at_the_top = {file.stem for file in PACKAGE.glob("*.py")} | {
+        each.name for each in PACKAGE.iterdir() if each.is_dir()
+    }
     doors = {"sqlite"}
     assert at_the_top & set(fastjobs.__all__) <= doors

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, overload
-
-import anyio
+from typing import Any, cast, overload
 
 from fastjobs.core.errors import RegistrationError
-from fastjobs.runtime.lines import say_error
-
-if TYPE_CHECKING:
-    from fastjobs.runtime.queue import Queue
-    from fastjobs.store import Store
+from fastjobs.runtime.living import OnCrash, live
+from fastjobs.runtime.queue import Queue
+from fastjobs.store import Store
 
 # Starlette's Lifespan is a union of these two. One callable that may give either doesn't fit it, so `lifespan` is
 # overloaded: what it answers is the one that `within` is.
 Stateless = Callable[[Any], AbstractAsyncContextManager[None]]
 Stateful = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
-OnCrash = Literal["stop", "log"] | Callable[[BaseException], None]
 
 
 @overload
 def lifespan(
-    *queues: Queue, within: None = None, store: Store | None = None, run: bool = True, on_crash: OnCrash = "stop"
+    *queues: Queue,
+    within: None = None,
+    store: Store | None = None,
+    run: bool = True,
+    on_crash: OnCrash = "stop",
 ) -> Stateless: ...
 @overload
 def lifespan(
-    *queues: Queue, within: Stateless, store: Store | None = None, run: bool = True, on_crash: OnCrash = "stop"
+    *queues: Queue,
+    within: Stateless,
+    store: Store | None = None,
+    run: bool = True,
+    on_crash: OnCrash = "stop",
 ) -> Stateless: ...
 @overload
 def lifespan(
@@ -61,13 +63,13 @@ def lifespan(
     Raises RegistrationError for no queue, one twice, `store=` with several, or a `within` that is no lifespan.
     """
     for queue in queues:
-        if not callable(getattr(queue, "running", None)):
+        if not isinstance(cast("object", queue), Queue):
             raise RegistrationError(
                 f"lifespan takes queues, and {queue!r} is none: FastAPI(lifespan=fastjobs.lifespan(q))"
             )
     if not queues:
         raise RegistrationError("lifespan takes the queues to run: FastAPI(lifespan=fastjobs.lifespan(q))")
-    if len({id(queue) for queue in queues}) != len(queues):
+    if len(set(queues)) != len(queues):
         raise RegistrationError("lifespan was given one queue twice")
     if store is not None and len(queues) > 1:
         raise RegistrationError(
@@ -76,11 +78,13 @@ def lifespan(
     outer = _within(within)
 
     @asynccontextmanager
-    async def entered(app: Any) -> AsyncIterator[Mapping[str, Any] | None]:
+    async def entered(app: Any) -> AsyncGenerator[Mapping[str, Any] | None]:
         async with outer(app) as state:
             if store is not None:
-                queues[0].use(store)
-            async with _running(queues, run, on_crash):
+                for queue in queues:
+                    queue.use(store)
+            # Not a task group: it would wrap the app's own exceptions, and end the lifespan with a queue that crashed.
+            async with live(queues, run=run, on_crash=on_crash):
                 yield state
 
     return entered
@@ -96,65 +100,9 @@ def _within(within: Any) -> Callable[[Any], AbstractAsyncContextManager[Any]]:
         raise RegistrationError(
             f"within= is the app's own lifespan, a function of the app with @asynccontextmanager, not {within!r}"
         )
-    own: Callable[[Any], AbstractAsyncContextManager[Any]] = within
-    return own
+    return cast("Callable[[Any], AbstractAsyncContextManager[Any]]", within)
 
 
 @asynccontextmanager
-async def _nothing(_app: Any) -> AsyncIterator[None]:
+async def _nothing(_app: Any) -> AsyncGenerator[None]:
     yield
-
-
-@asynccontextmanager
-async def _running(queues: Sequence[Queue], run: bool, on_crash: OnCrash) -> AsyncIterator[None]:
-    """Each queue in a task of its own, so that they stop together and no cancellation of the lifespan's reaches them.
-
-    There is no task group: it would wrap the app's own exceptions, and end the lifespan with a queue that crashed.
-    """
-    stop = asyncio.Event()
-    tasks: list[asyncio.Task[None]] = []
-    failed: BaseException | None = None
-    try:
-        for queue in queues:
-            started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(_run(queue, run, on_crash, started, stop), name="fastjobs-lifespan")
-            tasks.append(task)
-            await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
-            if not started.done():
-                task.result()  # raises what kept it from starting
-        yield
-    except BaseException as error:
-        failed = error
-        raise
-    finally:
-        stop.set()
-        await _ended(tasks)
-        for task in tasks:
-            wrong = None if task.cancelled() else task.exception()
-            if wrong is None or wrong is failed:
-                continue
-            if failed is None:
-                failed = wrong
-                raise wrong
-            say_error("a queue didn't stop as it should", wrong)
-
-
-async def _run(
-    queue: Queue, run: bool, on_crash: OnCrash, started: asyncio.Future[None], stop: asyncio.Event
-) -> None:
-    async with queue.running(run=run, on_crash=on_crash):
-        started.set_result(None)
-        await stop.wait()
-
-
-async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Waits for all tasks, which end within their queues' grace, and for no cancellation less."""
-    cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while pending := [task for task in tasks if not task.done()]:
-            try:
-                await asyncio.wait(pending)
-            except asyncio.CancelledError as error:
-                cancelled = error
-    if cancelled is not None:
-        raise cancelled

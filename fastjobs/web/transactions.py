@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_origin
 
 from fastjobs.core.errors import RegistrationError
 
@@ -73,7 +73,7 @@ def jobs_in_tx(q: Queue, tx: object) -> Callable[..., Any]:
 
     # async, as FastAPI runs a sync dependency in a thread; and no yield, so that either scope may be beneath it.
     async def jobs(tx: Any) -> InTx | SyncInTx:
-        is_async = inspect.iscoroutinefunction(getattr(type(tx), "commit", None))
+        is_async = inspect.iscoroutinefunction(getattr(cast("object", tx), "commit", None))
         return InTx(q, tx) if is_async else SyncInTx(q, tx)
 
     # Objects, not the strings of `from __future__ import annotations`: a local name isn't found from a string.

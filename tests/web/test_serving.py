@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, cast
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, ClassVar, cast
 
 import anyio
 import pytest
@@ -18,47 +19,46 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 import fastjobs
-from fastjobs import RegistrationError
+from fastjobs import Extra, QueueError, RegistrationError
 
 pytestmark = pytest.mark.anyio
 
 
-class FakeQueue:
-    """Tells what was done with it, in order."""
+class Told(fastjobs.Memory):
+    """A store that tells as it is opened and closed, which is the first and the last that a queue does."""
+
+    extras: ClassVar[Extra] = fastjobs.Memory.extras | Extra.LIFECYCLE
 
     def __init__(self, told: list[str], name: str = "q") -> None:
+        super().__init__()
         self.told, self.name = told, name
-        self.on_start: Callable[[], object] = lambda: None
-        self.stopping: Callable[[], Any] | None = None
-        self.options: dict[str, Any] = {}
+        self.error: Exception | None = None
+        self.closing: Callable[[], Awaitable[object]] | None = None
 
-    def use(self, store: object) -> None:
-        self.told.append(f"{self.name} uses {store}")
-
-    @asynccontextmanager
-    async def running(self, *, run: bool = True, on_crash: object = "log") -> AsyncIterator[None]:
-        self.options = {"run": run, "on_crash": on_crash}
-        self.on_start()
+    async def open(self, kinds: Sequence[str] = ()) -> None:
+        if self.error is not None:
+            raise self.error
         self.told.append(f"{self.name} up")
-        try:
-            yield
-        finally:
-            if self.stopping is not None:
-                await self.stopping()
-            self.told.append(f"{self.name} down")
+
+    async def close(self) -> None:
+        if self.closing is not None:
+            await self.closing()
+        self.told.append(f"{self.name} down")
 
 
-def fake(told: list[str], name: str = "q") -> tuple[FakeQueue, fastjobs.Queue]:
-    made = FakeQueue(told, name)
-    return made, cast("fastjobs.Queue", made)
+def queue(told: list[str], name: str = "q", **options: Any) -> tuple[Told, fastjobs.Queue]:
+    store = Told(told, name)
+    return store, fastjobs.Queue(store, **options)
 
 
-def outer(told: list[str], state: Mapping[str, Any] | None) -> Any:
+def outer(
+    told: list[str], state: Mapping[str, Any] | None
+) -> Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]:
     @asynccontextmanager
-    async def own(app: object) -> AsyncIterator[Mapping[str, Any] | None]:
+    async def own(app: object) -> AsyncGenerator[Mapping[str, Any]]:
         told.append(f"own up with {type(app).__name__}")
         try:
-            yield state
+            yield cast("Mapping[str, Any]", state)
         finally:
             told.append("own down")
 
@@ -71,11 +71,11 @@ def told() -> list[str]:
 
 
 async def route(request: StarletteRequest) -> JSONResponse:
-    return JSONResponse(dict(request.state._state))
+    return JSONResponse({"a": request.state.a})
 
 
 def test_the_apps_own_lifespan_is_entered_first_and_left_last(told: list[str]) -> None:
-    _, q = fake(told)
+    _, q = queue(told)
     app = FastAPI(lifespan=fastjobs.lifespan(q, within=outer(told, {"engine": 1})))
 
     @app.get("/")
@@ -92,30 +92,28 @@ def test_the_apps_own_lifespan_is_entered_first_and_left_last(told: list[str]) -
 async def test_what_the_own_lifespan_yields_is_yielded_unchanged(
     told: list[str], state: Mapping[str, Any] | None
 ) -> None:
-    _, q = fake(told)
+    _, q = queue(told)
     async with fastjobs.lifespan(q, within=outer(told, state))(None) as got:
         assert got is state
 
 
 async def test_without_one_it_yields_nothing(told: list[str]) -> None:
-    _, q = fake(told)
-    lifespan: Any = fastjobs.lifespan(q)
+    _, q = queue(told)
+    lifespan = cast("Any", fastjobs.lifespan(q))
     async with lifespan(None) as got:
         assert got is None
 
 
 def test_starlette_takes_it_as_fastapi_does(told: list[str]) -> None:
-    _, q = fake(told)
-    app = Starlette(
-        lifespan=fastjobs.lifespan(q, within=outer(told, {"a": 1})), routes=[Route("/", route)]
-    )
+    _, q = queue(told)
+    app = Starlette(lifespan=fastjobs.lifespan(q, within=outer(told, {"a": 1})), routes=[Route("/", route)])
     with TestClient(app) as client:
         assert client.get("/").json() == {"a": 1}
     assert told == ["own up with Starlette", "q up", "q down", "own down"]
 
 
 def test_a_routers_lifespan_still_runs_beside_it(told: list[str]) -> None:
-    _, q = fake(told)
+    _, q = queue(told)
     app = FastAPI(lifespan=fastjobs.lifespan(q))
     app.include_router(APIRouter(lifespan=outer(told, {"b": 2})))
     with TestClient(app):
@@ -126,14 +124,14 @@ def test_a_routers_lifespan_still_runs_beside_it(told: list[str]) -> None:
 
 
 async def test_an_async_generator_is_taken_as_a_lifespan(told: list[str]) -> None:
-    _, q = fake(told)
+    _, q = queue(told)
 
-    async def own(_app: object) -> AsyncIterator[Mapping[str, Any]]:
+    async def own(_app: object) -> AsyncGenerator[Mapping[str, Any]]:
         told.append("own up")
         yield {"a": 1}
         told.append("own down")
 
-    lifespan: Any = fastjobs.lifespan(q, within=cast("Any", own))
+    lifespan = cast("Any", fastjobs.lifespan(q, within=cast("Any", own)))
     async with lifespan(None) as state:
         assert state == {"a": 1}
     assert told == ["own up", "q up", "q down", "own down"]
@@ -148,7 +146,7 @@ def a_generator(_app: object) -> Any:
 
 @pytest.mark.parametrize("within", [3, a_coroutine, a_generator])
 def test_a_within_that_is_no_lifespan_is_refused(told: list[str], within: Any) -> None:
-    _, q = fake(told)
+    _, q = queue(told)
     with pytest.raises(RegistrationError, match="within="):
         fastjobs.lifespan(q, within=within)
 
@@ -162,51 +160,112 @@ def test_what_is_no_queue_is_refused_and_the_right_form_shown() -> None:
 
 
 def test_one_queue_twice_is_refused(told: list[str]) -> None:
-    _, q = fake(told)
+    _, q = queue(told)
     with pytest.raises(RegistrationError, match="twice"):
         fastjobs.lifespan(q, q)
 
 
 async def test_a_store_is_given_to_the_queue_as_it_starts(told: list[str]) -> None:
-    _, q = fake(told)
-    lifespan = fastjobs.lifespan(q, store=cast("Any", "a store"))
-    assert told == []
+    q = fastjobs.Queue()
+    lifespan = fastjobs.lifespan(q, store=Told(told))
+    with pytest.raises(QueueError, match="no store yet"):
+        _ = q.store
     for _ in range(2):
         async with lifespan(None):
-            pass
-    assert told == ["q uses a store", "q up", "q down"] * 2
+            assert isinstance(q.store, Told)
+    assert told == ["q up", "q down"] * 2
 
 
 def test_a_store_for_several_queues_is_refused(told: list[str]) -> None:
-    _, one = fake(told)
-    _, two = fake(told)
+    _, one = queue(told)
+    _, two = queue(told)
     with pytest.raises(RegistrationError, match="store= is for one queue, and there are 2"):
         fastjobs.lifespan(one, two, store=fastjobs.Memory())
 
 
-async def test_run_and_on_crash_reach_the_queue(told: list[str]) -> None:
-    made, q = fake(told)
+async def test_jobs_run_while_it_is_entered(told: list[str]) -> None:
+    _, q = queue(told)
+    done = asyncio.Event()
+
+    @q.kind("mail")
+    async def mail() -> None:
+        done.set()
+
     async with fastjobs.lifespan(q)(None):
-        assert made.options == {"run": True, "on_crash": "stop"}
-    async with fastjobs.lifespan(q, run=False, on_crash="log")(None):
-        assert made.options == {"run": False, "on_crash": "log"}
+        await mail.push()
+        await done.wait()
+
+
+async def test_with_run_false_it_opens_the_store_and_runs_nothing(told: list[str]) -> None:
+    _, q = queue(told)
+
+    @q.kind("mail")
+    async def mail() -> None:
+        told.append("ran")
+
+    async with fastjobs.lifespan(q, run=False)(None):
+        await mail.push()
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert told == ["q up", "q down"]
+    assert await q.drain() == 1
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives queues a bug of their own."""
+
+    async def run(_feed: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("fastjobs.runtime.feed.Feed.run", run)
+
+
+def mail_only(q: fastjobs.Queue) -> None:
+    @q.kind("mail")
+    async def mail() -> None: ...
+
+
+@pytest.mark.usefixtures("broken")
+async def test_a_bug_of_the_queues_own_stops_the_app_in_order(
+    told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    _, q = queue(told, grace=0)
+    mail_only(q)
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    try:
+        async with fastjobs.lifespan(q)(None):
+            await stopped.wait()
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+    assert any(record.levelno == logging.CRITICAL for record in caplog.records)
+    assert "a bug" in caplog.text
+
+
+@pytest.mark.usefixtures("broken")
+async def test_on_crash_may_be_a_call(told: list[str]) -> None:
+    _, q = queue(told, grace=0)
+    mail_only(q)
+    crashed: asyncio.Queue[BaseException] = asyncio.Queue()
+    async with fastjobs.lifespan(q, on_crash=crashed.put_nowait)(None):
+        assert str(await crashed.get()) == "a bug"
 
 
 async def test_several_queues_start_in_order_and_stop_together(told: list[str]) -> None:
     stopping = asyncio.Barrier(3)
-    queues = []
+    queues: list[fastjobs.Queue] = []
     for name in ("one", "two", "three"):
-        made, q = fake(told, name)
-        made.stopping = stopping.wait  # passes only once all three are here
+        store, q = queue(told, name)
+        store.closing = stopping.wait  # passes only once all three are here
         queues.append(q)
-    async with asyncio.timeout(5):
-        async with fastjobs.lifespan(*queues)(None):
-            assert told == ["one up", "two up", "three up"]
+    async with fastjobs.lifespan(*queues)(None):
+        assert told == ["one up", "two up", "three up"]
     assert sorted(told[3:]) == ["one down", "three down", "two down"]
 
 
 async def test_the_apps_own_error_comes_out_as_it_is(told: list[str]) -> None:
-    _, q = fake(told)
+    _, q = queue(told)
     error = ValueError("the app's own")
     with pytest.raises(ValueError, match="the app's own") as raised:
         async with fastjobs.lifespan(q, within=outer(told, None))(None):
@@ -216,67 +275,44 @@ async def test_the_apps_own_error_comes_out_as_it_is(told: list[str]) -> None:
 
 
 async def test_the_own_lifespan_may_swallow_an_error_as_it_could_alone(told: list[str]) -> None:
-    _, q = fake(told)
+    _, q = queue(told)
 
     @asynccontextmanager
-    async def own(_app: object) -> AsyncIterator[None]:
+    async def own(_app: object) -> AsyncGenerator[None]:
         try:
             yield
         except ValueError:
             told.append("swallowed")
 
-    async with fastjobs.lifespan(q, within=own)(None):
+    def fails() -> None:
         raise ValueError
+
+    async with fastjobs.lifespan(q, within=own)(None):
+        fails()
     assert told == ["q up", "q down", "swallowed"]
 
 
 async def test_a_queue_that_cannot_start_stops_the_others_and_raises_its_own_error(told: list[str]) -> None:
-    _, one = fake(told, "one")
-    made, two = fake(told, "two")
-    error = fastjobs.StoreError("no tables")
-
-    def fails() -> None:
-        raise error
-
-    made.on_start = fails
+    _, one = queue(told, "one")
+    store, two = queue(told, "two")
+    store.error = fastjobs.StoreError("no tables")
     with pytest.raises(fastjobs.StoreError) as raised:
         async with fastjobs.lifespan(one, two, within=outer(told, None))(None):
             pytest.fail("it served")
-    assert raised.value is error
+    assert raised.value is store.error
     assert told == ["own up with NoneType", "one up", "one down", "own down"]
-
-
-async def test_an_error_of_the_stop_is_raised_and_a_second_one_logged(
-    told: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    _, one = fake(told, "one")
-    made, two = fake(told, "two")
-
-    async def fails() -> None:
-        raise OSError("the disk is full")
-
-    made.stopping = fails
-    with pytest.raises(OSError, match="full"):
-        async with fastjobs.lifespan(one, two)(None):
-            pass
-    assert told[-1] == "one down"
-    with caplog.at_level(logging.ERROR), pytest.raises(ValueError, match="the app's own"):
-        async with fastjobs.lifespan(one, two)(None):
-            raise ValueError("the app's own")
-    assert "a queue didn't stop as it should" in caplog.text
-    assert "full" in caplog.text
 
 
 @pytest.mark.parametrize("times", [1, 3])
 async def test_a_lifespan_that_is_cancelled_gives_the_jobs_their_grace(told: list[str], times: int) -> None:
-    made, q = fake(told)
+    store, q = queue(told)
     up, stopping, may_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def grace() -> None:
         stopping.set()
         await may_stop.wait()
 
-    made.stopping = grace
+    store.closing = grace
 
     async def serve() -> None:
         async with fastjobs.lifespan(q, within=outer(told, None))(None):
@@ -298,14 +334,14 @@ async def test_a_lifespan_that_is_cancelled_gives_the_jobs_their_grace(told: lis
 
 
 async def test_a_cancelled_scope_around_it_does_not_cut_the_grace(told: list[str]) -> None:
-    made, q = fake(told)
+    store, q = queue(told)
 
     async def grace() -> None:
         for _ in range(5):
             await asyncio.sleep(0)
         told.append("grace was given")
 
-    made.stopping = grace
+    store.closing = grace
     with anyio.CancelScope() as scope:
         async with fastjobs.lifespan(q)(None):
             scope.cancel()
@@ -314,7 +350,7 @@ async def test_a_cancelled_scope_around_it_does_not_cut_the_grace(told: list[str
 
 
 async def test_nothing_of_it_is_left_behind(told: list[str]) -> None:
-    _, q = fake(told)
+    _, q = queue(told)
     before = asyncio.all_tasks()
     async with fastjobs.lifespan(q)(None):
         pass
@@ -322,7 +358,7 @@ async def test_nothing_of_it_is_left_behind(told: list[str]) -> None:
 
 
 def test_it_starts_again_on_another_loop(told: list[str]) -> None:
-    _, q = fake(told)
+    _, q = queue(told)
     app = FastAPI(lifespan=fastjobs.lifespan(q))
     for _ in range(3):
         with TestClient(app):
