@@ -1,0 +1,229 @@
+"""Begins the transactions of an app's engine: `configure` for all of them, `begin_to_write` for one that pushes.
+
+The driver's own way is to begin a transaction at the first INSERT, UPDATE or DELETE. A read before it is in none,
+so that it may be stale by then; a SAVEPOINT before it is the whole transaction, which its RELEASE commits; and a
+plain BEGIN that reads and then writes fails with "database is locked" as soon as someone else wrote between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+import weakref
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from fastjobs.core.duration import Seconds, micros
+from fastjobs.core.errors import StoreError
+from fastjobs.stores.sql.dialects.sqlite import files
+from fastjobs.stores.sql.dialects.sqlite.gate import Gate, Turn, gate
+
+log = logging.getLogger("fastjobs")
+
+READ_ONLY = "fastjobs_readonly"
+"""The execution option of what only reads."""
+
+_GATE = "fastjobs_gate"
+_MODE = "fastjobs_begin"
+_QUERY_ONLY = "fastjobs_query_only"
+_BEGAN = "fastjobs_began"
+
+_configured: weakref.WeakKeyDictionary[Dialect, _Transactions] = weakref.WeakKeyDictionary()
+_warned: weakref.WeakSet[Dialect] = weakref.WeakSet()
+
+
+def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0) -> None:
+    """Gives the engine's connections WAL and foreign keys, and its transactions a beginning that can write.
+
+    Each transaction begins IMMEDIATE, in a line that all transactions of this process and the queue's writer stand
+    in, so that none fails with "database is locked" because another one wrote. One that waits over `timeout`
+    seconds (or a timedelta, 5 s by default) for its turn, or for another process, raises SQLAlchemy's
+    OperationalError, as does one whose task has another open, at once. With the execution option
+    `fastjobs_readonly=True`, of an engine, a connection or a session's bind, a transaction takes no part in it and
+    can't write. `synchronous` is left as the app has it, which is FULL. Connections that are open already are not
+    changed: configure an engine as it's made. A second time is nothing. In an in-memory database only foreign keys
+    are set. StoreError for an engine of another database.
+    """
+    sync_engine = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
+    if not isinstance(sync_engine, Engine):
+        raise StoreError(f"configure takes SQLAlchemy's Engine or AsyncEngine, not {type(engine).__name__}")
+    dialect = sync_engine.dialect
+    if dialect.name != "sqlite":
+        raise StoreError(f"fastjobs.sqlite.configure is for SQLite, and this engine is for {dialect.name}")
+    seconds = micros(timeout, "timeout") / 1_000_000
+    if dialect in _configured:
+        return
+    # An engine with execution options of its own is a view of this one, and shares its dialect and pool.
+    owner: Engine = getattr(sync_engine, "_proxied", sync_engine)
+    transactions = _configured[dialect] = _Transactions(dialect, seconds)
+    path = files.plain_path(owner.url)
+
+    def before_connect(*_: object) -> None:
+        if path is not None:
+            files.make_private(path)
+
+    event.listen(owner, "do_connect", before_connect)
+    event.listen(owner, "connect", transactions.on_connect)
+    event.listen(owner, "begin", _on_begin)
+    for ends in ("checkin", "close", "close_detached", "invalidate"):
+        event.listen(owner.pool, ends, transactions.on_end)
+
+
+def is_configured(engine: Engine) -> bool:
+    """Whether `configure` had this engine, or the one that it's a view of."""
+    return engine.dialect in _configured
+
+
+def begin_to_write(connection: Connection) -> None:
+    """Sees to it that a push through this connection is in a real transaction, on an engine that's not configured."""
+    if is_configured(connection.engine):
+        return
+    driver: Any = connection.connection.driver_connection
+    info = connection.connection.info
+    began = info.get(_BEGAN)
+    if not driver.in_transaction:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        info[_BEGAN] = weakref.ref(connection.get_transaction() or connection)
+        return
+    if began is not None and began() is connection.get_transaction():
+        return
+    if getattr(driver, "isolation_level", "") is None or connection.dialect in _warned:
+        return  # the app begins its transactions itself
+    _warned.add(connection.dialect)
+    log.warning(
+        "a push through a SQLite transaction that wrote before: sqlite3 began it in its own way, in which a SAVEPOINT"
+        " may be kept although the transaction is rolled back, and a write after a read may find the database"
+        " locked. Two lines mend it:\n    import fastjobs.sqlite\n    fastjobs.sqlite.configure(engine)"
+    )
+
+
+class _Transactions:
+    """The begin, commit and rollback of one dialect instance, so of one engine and its views."""
+
+    def __init__(self, dialect: Dialect, timeout: float) -> None:
+        self._timeout = timeout
+        self._turns: dict[int, tuple[Gate, Turn]] = {}
+        self._is_async = dialect.is_async
+        self._begin = dialect.do_begin
+        self._commit = dialect.do_commit
+        self._rollback = dialect.do_rollback
+        # Not by events: `commit` comes before COMMIT is sent, and an error raised in `begin` leaves the Connection
+        # believing that it has begun, so that what it does next would be in no transaction.
+        dialect.do_begin = self.do_begin  # type: ignore[method-assign]
+        dialect.do_commit = self.do_commit  # type: ignore[method-assign]
+        dialect.do_rollback = self.do_rollback  # type: ignore[method-assign]
+
+    def on_connect(self, connection: Any, record: Any) -> None:
+        """Sets up a new connection of the pool's."""
+        cursor = connection.cursor()
+        try:
+            cursor.execute("PRAGMA foreign_keys = ON")
+            cursor.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
+            cursor.execute("PRAGMA database_list")
+            path = next((str(row[2] or "") for row in cursor.fetchall() if row[1] == "main"), "")
+            key = files.file_key(path) if path else None
+            if key is None:
+                return
+            self._set_wal(connection, cursor, path)
+        finally:
+            cursor.close()
+        connection.isolation_level = None
+        record.info[_GATE] = gate(key)
+
+    def on_end(self, connection: Any, *_: object) -> None:
+        """The connection goes back to the pool, or away: whatever it had its turn for has ended."""
+        self._leave(connection)
+
+    def do_begin(self, proxied: Any) -> None:
+        info = _info(proxied)
+        mode = info.pop(_MODE, None)
+        found: Gate | None = info.get(_GATE)
+        if found is None:
+            return self._begin(proxied)
+        connection = proxied.dbapi_connection
+        wanted = mode == READ_ONLY
+        if info.get(_QUERY_ONLY, False) is not wanted:
+            _execute(connection, f"PRAGMA query_only = {'ON' if wanted else 'OFF'}")
+            info[_QUERY_ONLY] = wanted
+        if mode == "AUTOCOMMIT":
+            return None
+        if wanted:
+            return _execute(connection, "BEGIN")
+        if self._is_async:
+            turn: Turn = connection.run_async(lambda _: found.enter_async(self._timeout))
+        else:
+            turn = found.enter(self._timeout)
+        self._leave(connection)
+        self._turns[id(connection)] = found, turn
+        try:
+            _execute(connection, "BEGIN IMMEDIATE")
+        except BaseException:
+            self._leave(connection)
+            raise
+        return None
+
+    def do_commit(self, proxied: Any) -> None:
+        self._commit(proxied)
+        self._leave(proxied.dbapi_connection)
+
+    def do_rollback(self, proxied: Any) -> None:
+        try:
+            self._rollback(proxied)
+        finally:
+            self._leave(proxied.dbapi_connection)
+
+    def _leave(self, connection: Any) -> None:
+        had = self._turns.pop(id(connection), None)
+        if had is not None:
+            had[0].leave(had[1])
+
+    def _set_wal(self, connection: Any, cursor: Any, path: str) -> None:
+        # The change of mode needs the file for itself, and doesn't always ask the busy handler.
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                cursor.execute("PRAGMA journal_mode")
+                mode = cursor.fetchone()[0]
+                if mode != "wal":
+                    cursor.execute("PRAGMA journal_mode = WAL")
+                    mode = cursor.fetchone()[0]
+            except sqlite3.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                if mode != "wal":
+                    log.warning("%s can't have a write-ahead log (it's in mode %s)", path, mode)
+                return
+            if self._is_async:
+                connection.run_async(lambda _: asyncio.sleep(0.002))
+            else:
+                time.sleep(0.002)
+
+
+def _on_begin(connection: Connection) -> None:
+    # do_begin gets the pool's connection, which knows no execution options.
+    options = connection.get_execution_options()
+    level = options.get("isolation_level") or getattr(connection.dialect, "_on_connect_isolation_level", None)
+    mode = "AUTOCOMMIT" if level == "AUTOCOMMIT" else READ_ONLY if options.get(READ_ONLY) else "IMMEDIATE"
+    connection.connection.info[_MODE] = mode
+
+
+def _info(proxied: Any) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = proxied.info
+    except NotImplementedError:  # SQLAlchemy's own first look at a database
+        return {}
+    return found
+
+
+def _execute(connection: Any, statement: str) -> None:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(statement)
+    finally:
+        cursor.close()

@@ -1,0 +1,195 @@
+"""SQLite as a home for a queue: the Store's verbs as calls to the writer's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.dialects.sqlite import insert
+
+from fastjobs.clock import Clock
+from fastjobs.core.claiming import Claimable, Claimed
+from fastjobs.core.errors import QueueError, StoreError
+from fastjobs.core.job import NewJob
+from fastjobs.core.marks import GiveBack, Kept, Mark
+from fastjobs.stores.sql import migrations, operations
+from fastjobs.stores.sql.dialects.sqlite import claim as claiming
+from fastjobs.stores.sql.dialects.sqlite import files, gate, marks
+from fastjobs.stores.sql.dialects.sqlite.begin import begin_to_write
+from fastjobs.stores.sql.dialects.sqlite.opened import Opened, Synchronous
+from fastjobs.stores.sql.dialects.sqlite.statements import Statements, make_statements
+from fastjobs.stores.sql.dialects.sqlite.writer import Call, Writer
+from fastjobs.stores.sql.tables import Tables
+
+_T = TypeVar("_T")
+_inherited: list[Writer] = []
+"""Writers of a parent process. Their connections are never used here, and never closed: SQLite forbids both."""
+
+
+class SQLite:
+    """A queue's database in a SQLite file."""
+
+    name = "sqlite"
+
+    def __init__(
+        self, engine: Engine, tables: Tables, clock: Clock, *, migrate: bool, synchronous: Synchronous
+    ) -> None:
+        if files.is_memory(engine.url):
+            raise StoreError(files.IN_MEMORY)
+        if tables.schema is not None:
+            raise StoreError(f"SQLite has no schemas: leave out schema={tables.schema!r}, and use prefix=")
+        if synchronous not in ("FULL", "NORMAL"):
+            raise StoreError(f"synchronous is 'FULL' or 'NORMAL', not {synchronous!r}")
+        self._engine = engine
+        self._tables = tables
+        self._clock = clock
+        self._migrates = migrate
+        self._synchronous: Synchronous = synchronous
+        self._statements = make_statements(tables)
+        self._lock = threading.Lock()
+        self._writer: Writer | None = None
+        self._pid = 0
+        self._gate: gate.Gate | None = None
+
+    async def open(self, kinds: Sequence[str]) -> None:
+        """Connects, makes or upgrades the tables, and notes the kinds."""
+        opened = await asyncio.wrap_future(self._running().opened)
+        if not opened.known.issuperset(kinds):
+            now = self._clock.now()
+            await self._call(Call(partial(claiming.note_kinds, kinds=list(kinds), now=now)))
+
+    async def close(self) -> None:
+        """Has the writer end once it has done all that was asked of it, and waits for that."""
+        with self._lock:
+            writer = self._writer if self._pid == os.getpid() else None
+            self._writer = None
+        if writer is not None:
+            writer.stop()
+            await asyncio.wrap_future(writer.ended)
+
+    async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        rows = [operations.job_values(job, self._clock.now()) for job in jobs]
+        return await self._call(Call(partial(_push, rows=rows)), "push through kind.in_(tx)")
+
+    async def claim(
+        self, kinds: Sequence[Claimable], limit: int, ahead: int, others: Claimable | None
+    ) -> Claimed:
+        wanted = claiming.Wanted(tuple(kinds), limit, ahead, others)
+        now = self._clock.now()
+        return await self._call(
+            Call(
+                partial(claiming.claim, wanted=wanted, now=now),
+                look=partial(claiming.look, wanted=wanted, now=now),
+                undo=self._give_back,
+            )
+        )
+
+    async def mark(self, some: Sequence[Mark]) -> list[Kept]:
+        marks.check(some)
+        return await self._call(Call(partial(marks.mark, marks=list(some), now=self._clock.now())))
+
+    async def run(self, work: Callable[[Connection], _T]) -> _T:
+        """Runs what is written once for all databases, in a transaction."""
+        return await self._call(Call(partial(_in_core, work=work)))
+
+    def prepare(self, connection: Connection, kinds: Sequence[str]) -> None:
+        """Makes the app's transaction one that can be pushed in, and sees to it that each kind has a row."""
+        begin_to_write(connection)
+        writer = self._writer
+        known: set[str] = set()
+        if writer is not None and writer.opened.done() and writer.opened.exception() is None:
+            known = writer.opened.result().known
+        unknown = [kind for kind in kinds if kind not in known]
+        table = self._tables.kinds
+        for kind in operations.new_kinds(connection, self._tables, unknown) if unknown else ():
+            row = insert(table).values(kind=kind, first_seen=self.now()).on_conflict_do_nothing()
+            connection.execute(row)
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    async def _call(self, call: Call[_T], instead: str = "end it first, or use another task") -> _T:
+        if self._task_has_the_gate():
+            raise QueueError(
+                f"this task has a write transaction open, and the queue would wait for it in vain: {instead}"
+            )
+        return await call.answer(self._submit)
+
+    def _submit(self, call: Call[Any]) -> None:
+        while not self._running().submit(call):
+            pass
+
+    def _running(self) -> Writer:
+        with self._lock:
+            if self._pid != os.getpid():
+                if self._writer is not None:
+                    _inherited.append(self._writer)
+                self._writer, self._gate, self._pid = None, None, os.getpid()
+            if self._writer is None or self._writer.is_stopping():
+                self._writer = Writer(self._open, f"fastjobs {self._tables.prefix}writer")
+                weakref.finalize(self, self._writer.stop)
+            return self._writer
+
+    def _open(self) -> Opened:
+        # In the writer's thread, which has nothing else to do yet.
+        opened = Opened(self._engine, self._statements, self._synchronous)
+        try:
+            self._gate = opened.gate
+            self._prepare(opened)
+            known = opened.patiently(lambda: opened.raw.execute(self._statements.known_kinds).fetchall())
+            opened.known.update(kind for (kind,) in known)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def _prepare(self, opened: Opened) -> None:
+        def is_made() -> bool:
+            with opened.core() as connection:
+                return migrations.found_version(connection, self._tables) >= migrations.latest()
+
+        if opened.patiently(is_made):
+            return
+        if not self._migrates:
+            with opened.core() as connection:
+                return migrations.check(connection, self._tables)
+        turn = opened.gate.enter(30.0, first=True)
+        try:
+            opened.begin()
+            try:
+                with opened.core() as connection:
+                    migrations.migrate(connection, self._tables)
+                opened.commit()
+            except BaseException:
+                opened.rollback()
+                raise
+        finally:
+            opened.gate.leave(turn)
+
+    def _task_has_the_gate(self) -> bool:
+        if self._gate is not None:
+            return self._gate.held_here()
+        return gate.any_held_here()
+
+    def _give_back(self, claimed: Claimed) -> None:
+        """Undoes a claim whose caller has gone, without waiting for it."""
+        some = [GiveBack(job.id, job.claim) for job in claimed.jobs]
+        if some:
+            self._submit(Call(partial(marks.mark, marks=some, now=self._clock.now())))
+
+
+def _push(opened: Opened, rows: list[tuple[str, str, int, int, str | None]]) -> list[str | None]:
+    claiming.note_kinds(opened, [row[0] for row in rows], rows[0][3] if rows else 0)
+    text, execute = opened.statements.push, opened.raw.execute
+    return [str(execute(text, row).lastrowid) for row in rows]
+
+
+def _in_core(opened: Opened, work: Callable[[Connection], _T]) -> _T:
+    with opened.core() as connection:
+        return work(connection)

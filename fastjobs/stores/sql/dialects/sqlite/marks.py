@@ -1,0 +1,65 @@
+"""The marks on SQLite, in the order they were given, inside a transaction of the writer's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from fastjobs.core.errors import StoreError
+from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
+from fastjobs.core.text import kept_text
+from fastjobs.stores.sql.dialects.sqlite.opened import Opened
+from fastjobs.stores.sql.operations import row_id
+
+
+def check(marks: Sequence[Mark]) -> None:
+    """Raises a StoreError for a mark that this store doesn't keep."""
+    for mark in marks:
+        if not isinstance(mark, (Done, TryAgain, Fail, GiveBack, Extend)):
+            raise StoreError(f"SQLStore keeps no mark {type(mark).__name__}")
+
+
+def mark(opened: Opened, marks: Sequence[Mark], now: int) -> list[Kept]:
+    """Keeps what became of claimed jobs. Those that are done go together, in one statement."""
+    kept: list[Kept] = []
+    for are_done, run in groupby(marks, lambda each: isinstance(each, Done)):
+        kept.extend(_done(opened, list(run)) if are_done else (_one(opened, each, now) for each in run))
+    return kept
+
+
+def _done(opened: Opened, marks: list[Mark]) -> Iterator[Kept]:
+    pairs = [_pair(each) for each in marks]
+    asked = json.dumps([pair for pair in pairs if pair is not None])
+    ended = set(opened.raw.execute(opened.statements.done, (asked,)).fetchall())
+    for pair in pairs:
+        # Marked twice in one run: once it was there, and then it's gone.
+        yield Kept.YES if pair in ended else Kept.LOST
+        ended.discard(pair)
+
+
+def _one(opened: Opened, each: Mark, now: int) -> Kept:
+    pair = _pair(each)
+    if pair is None:
+        return Kept.LOST
+    texts, execute = opened.statements, opened.raw.execute
+    match each:
+        case TryAgain():
+            done = execute(texts.try_again, (now + each.after, kept_text(each.error), *pair))
+        case Fail():
+            done = execute(texts.fail, (now, kept_text(each.error), *pair))
+        case GiveBack():
+            at = None if each.after is None else now + each.after
+            error = None if each.error is None else kept_text(each.error)
+            done = execute(texts.give_back, (at, error, *pair))
+        case Extend():
+            rows = execute(texts.extend, (now + each.hold, *pair, now)).fetchall()
+            return Kept.LOST if not rows else Kept.STOP if rows[0][0] else Kept.YES
+        case _:
+            raise StoreError(f"SQLStore keeps no mark {type(each).__name__}")
+    return Kept.YES if done.rowcount else Kept.LOST
+
+
+def _pair(each: Mark) -> tuple[int, int] | None:
+    number = row_id(each.id)
+    return None if number is None or not 0 <= each.claim < 1 << 63 else (number, each.claim)

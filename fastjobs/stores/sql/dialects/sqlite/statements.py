@@ -1,0 +1,105 @@
+"""The hot statements as text, built once per store from checked names.
+
+States are written as literals, as SQLite uses a partial index only where the statement says the state itself.
+INDEXED BY pins the plan: with statistics of another day, or none, SQLite may think that all jobs are ready ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastjobs.stores.sql.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """Each statement's text; its parameters are said beside it."""
+
+    push: str
+    """kind, payload, run_at, created_at, carried"""
+    new_kind: str
+    """kind, first_seen"""
+    known_kinds: str
+    look: str
+    """floor, kinds as JSON -> kind, held_until, paused, first run_at above floor, first end of a hold"""
+    look_all: str
+    """As `look`, for every kind that has a row, too."""
+    reap: str
+    """kind, now"""
+    heads: str
+    """kind, now -> id, kind, payload, run_at, attempts, claim, lost, error, carried: due soonest first"""
+    take: str
+    """held_until, ids as JSON"""
+    exhaust: str
+    """failed_at, error, id"""
+    done: str
+    """[[id, claim], …] as JSON -> id, claim"""
+    try_again: str
+    """run_at, error, id, claim"""
+    fail: str
+    """failed_at, error, id, claim"""
+    give_back: str
+    """run_at or None, error or None, id, claim"""
+    extend: str
+    """held_until, id, claim, now -> stop_asked"""
+
+
+def make_statements(tables: Tables) -> Statements:
+    """The statements for these tables."""
+    jobs, kinds = f'"{tables.jobs.name}"', f'"{tables.kinds.name}"'
+    ready, held = f'"{tables.prefix}jobs_ready"', f'"{tables.prefix}jobs_held"'
+    look = (
+        "SELECT k.value, s.held_until, s.paused,"
+        f" (SELECT j.run_at FROM {jobs} AS j INDEXED BY {ready}"
+        " WHERE j.kind = k.value AND j.state = 0 AND j.run_at > ? ORDER BY j.run_at LIMIT 1),"
+        f" (SELECT j.held_until FROM {jobs} AS j INDEXED BY {held}"
+        " WHERE j.kind = k.value AND j.state = 1 ORDER BY j.held_until LIMIT 1)"
+        f" FROM %s AS k LEFT JOIN {kinds} AS s ON s.kind = k.value"
+    )
+    # A held job, or one that was held, put back by a reap and not claimed again: the token alone tells. FAILED
+    # is named so that a failed one is never met, whatever its token.
+    mine = "id = ? AND claim = ? AND state <> 3"
+    return Statements(
+        push=f"INSERT INTO {jobs} (kind, payload, run_at, created_at, carried) VALUES (?, ?, ?, ?, ?)",
+        new_kind=f"INSERT INTO {kinds} (kind, first_seen) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        known_kinds=f"SELECT kind FROM {kinds}",
+        look=look % "json_each(?)",
+        look_all=look % f"(SELECT value FROM json_each(?) UNION SELECT kind FROM {kinds})",
+        reap=(
+            f"UPDATE {jobs} INDEXED BY {held} SET state = 0, held_until = 0, lost = lost + 1"
+            " WHERE kind = ? AND state = 1 AND held_until <= ?"
+        ),
+        heads=(
+            "SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried"
+            f" FROM {jobs} INDEXED BY {ready}"
+            " WHERE kind = ? AND state = 0 AND run_at <= ? ORDER BY run_at, id"
+        ),
+        take=(
+            f"UPDATE {jobs} SET state = 1, held_until = ?, attempts = attempts + 1, claim = claim + 1,"
+            " unique_key = NULL, stop_asked = 0 WHERE id IN (SELECT value FROM json_each(?))"
+        ),
+        exhaust=(
+            f"UPDATE {jobs} SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL,"
+            " failed_at = ?, error = ? WHERE id = ?"
+        ),
+        done=(
+            f"DELETE FROM {jobs} WHERE id IN (SELECT j.id FROM json_each(?) AS m CROSS JOIN {jobs} AS j"
+            " WHERE j.id = json_extract(m.value, '$[0]') AND j.claim = json_extract(m.value, '$[1]')"
+            " AND j.state <> 3) RETURNING id, claim"
+        ),
+        try_again=(
+            f"UPDATE {jobs} SET state = 0, held_until = 0, claim = claim + 1, run_at = ?, error = ? WHERE {mine}"
+        ),
+        fail=(
+            f"UPDATE {jobs} SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL,"
+            f" failed_at = ?, error = ? WHERE {mine}"
+        ),
+        give_back=(
+            f"UPDATE {jobs} SET state = 0, held_until = 0, claim = claim + 1, attempts = max(attempts - 1, 0),"
+            f" run_at = coalesce(?, run_at), error = coalesce(?, error) WHERE {mine}"
+        ),
+        extend=(
+            f"UPDATE {jobs} SET held_until = ? WHERE id = ? AND claim = ? AND state = 1 AND held_until > ?"
+            " RETURNING stop_asked"
+        ),
+    )

@@ -1,0 +1,149 @@
+"""What the store does with plain SQLAlchemy Core, the same in every database: functions on a sync Connection.
+
+Async code gets here by `run_sync`. Each runs inside a transaction of the caller's and never ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from sqlalchemy import Connection, Integer, and_, literal_column, or_, select
+
+from fastjobs.core.errors import StoreError
+from fastjobs.core.job import FailedJob, NewJob
+from fastjobs.stores.sql.tables import FAILED, READY, Tables
+
+# A literal, as a partial index is used only where the statement says the state itself.
+_IS_FAILED = literal_column(str(FAILED), Integer)
+
+_CHUNK = 500
+_T = TypeVar("_T")
+
+
+def row_id(id: str) -> int | None:
+    """The number that this id stands for; None for what is no id of this store's, so of no job."""
+    if not (isinstance(id, str) and id.isascii() and id.isdigit() and len(id) <= 19):
+        return None
+    number = int(id)
+    return number if number < 1 << 63 and str(number) == id else None
+
+
+def job_values(job: NewJob, now: int) -> tuple[str, str, int, int, str | None]:
+    """The new job's kind, payload, run_at, created_at and carried. What this store can't keep is a StoreError."""
+    if job.key is not None or job.latest or job.one_at_a_time or job.at_most is not None:
+        raise StoreError(f"a push of kind {job.kind!r} has a key, and SQLStore keeps no unique jobs")
+    if job.name is not None:
+        raise StoreError(f"a push of kind {job.kind!r} has a name, and SQLStore keeps no names")
+    return job.kind, job.payload, now + job.after if job.at is None else job.at, now, job.carried
+
+
+def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: int) -> list[str | None]:
+    """Inserts the jobs and answers their ids, in the same order."""
+    table = tables.jobs
+    ids: list[str | None] = []
+    for job in jobs:
+        kind, payload, run_at, created_at, carried = job_values(job, now)
+        done = connection.execute(
+            table.insert().values(
+                kind=kind, payload=payload, run_at=run_at, created_at=created_at, carried=carried
+            )
+        )
+        ids.append(str(done.inserted_primary_key[0]))
+    return ids
+
+
+def new_kinds(connection: Connection, tables: Tables, kinds: Iterable[str]) -> list[str]:
+    """Those of the kinds that have no row yet."""
+    table = tables.kinds
+    wanted = sorted(set(kinds))
+    there: set[str] = set()
+    for some in _chunks(wanted):
+        there.update(connection.scalars(select(table.c.kind).where(table.c.kind.in_(some))))
+    return [kind for kind in wanted if kind not in there]
+
+
+def failed(
+    connection: Connection, tables: Tables, *, kind: str | None, after: tuple[int, str] | None, limit: int
+) -> list[FailedJob]:
+    """A page of the failed jobs, the latest first."""
+    table = tables.jobs
+    found = select(
+        table.c.id,
+        table.c.kind,
+        table.c.payload,
+        table.c.attempts,
+        table.c.error,
+        table.c.failed_at,
+        table.c.created_at,
+        table.c.carried,
+    ).where(table.c.state == _IS_FAILED)
+    if kind is not None:
+        found = found.where(table.c.kind == kind)
+    if after is not None:
+        at, last = after[0], row_id(after[1]) or 0
+        # The first line alone gives the index its range; the rest can't.
+        found = found.where(
+            table.c.failed_at <= at,
+            or_(table.c.failed_at < at, and_(table.c.failed_at == at, table.c.id < last)),
+        )
+    found = found.order_by(table.c.failed_at.desc(), table.c.id.desc()).limit(max(limit, 0))
+    return [FailedJob(str(row[0]), *row[1:]) for row in connection.execute(found)]
+
+
+def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: int) -> list[bool]:
+    """Puts failed jobs back, due now, and says of each id whether it was there and failed."""
+    table = tables.jobs
+    were: set[int] = set()
+    for some in _failed_ids(connection, tables, ids):
+        connection.execute(
+            table.update()
+            .where(table.c.id.in_(some), table.c.state == _IS_FAILED)
+            .values(
+                state=READY,
+                attempts=0,
+                lost=0,
+                held_until=0,
+                stop_asked=0,
+                claim=table.c.claim + 1,
+                run_at=now,
+                failed_at=None,
+            )
+        )
+        were.update(some)
+    return _each_once(ids, were)
+
+
+def delete(connection: Connection, tables: Tables, ids: Sequence[str]) -> list[bool]:
+    """Removes failed jobs, and says of each id whether it was there and failed."""
+    table = tables.jobs
+    were: set[int] = set()
+    for some in _failed_ids(connection, tables, ids):
+        connection.execute(table.delete().where(table.c.id.in_(some), table.c.state == _IS_FAILED))
+        were.update(some)
+    return _each_once(ids, were)
+
+
+def _failed_ids(connection: Connection, tables: Tables, ids: Sequence[str]) -> Iterator[list[int]]:
+    table = tables.jobs
+    numbers = sorted({number for number in map(row_id, ids) if number is not None})
+    for some in _chunks(numbers):
+        found = connection.scalars(
+            select(table.c.id).where(table.c.id.in_(some), table.c.state == _IS_FAILED).with_for_update()
+        )
+        yield list(found)
+
+
+def _each_once(ids: Sequence[str], were: set[int]) -> list[bool]:
+    answers: list[bool] = []
+    for id in ids:
+        number = row_id(id)
+        answers.append(number in were)
+        if number is not None:
+            were.discard(number)
+    return answers
+
+
+def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    for at in range(0, len(values), _CHUNK):
+        yield values[at : at + _CHUNK]

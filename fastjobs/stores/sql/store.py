@@ -1,0 +1,133 @@
+"""SQLStore: a queue in a SQL database that SQLAlchemy connects to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar, Literal
+
+from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from fastjobs.clock import Clock, SystemClock
+from fastjobs.core.claiming import Claimable, Claimed
+from fastjobs.core.errors import StoreError
+from fastjobs.core.job import FailedJob, NewJob
+from fastjobs.core.marks import Kept, Mark
+from fastjobs.store import Extra, Pusher, SyncPusher
+from fastjobs.stores.sql import operations, transaction
+from fastjobs.stores.sql.dialects.sqlite.database import SQLite
+from fastjobs.stores.sql.tables import make_tables
+
+_DATABASES: dict[str, type[SQLite]] = {"sqlite": SQLite}
+
+
+class SQLStore:
+    """Keeps jobs in the app's own database, in tables of its own whose names begin with `prefix`.
+
+    `engine` is the app's, sync or async. The store never uses its pool: it opens a connection of its own by the
+    engine's own creator, so with its URL, arguments and connect listeners. On SQLite that is one connection in a
+    thread, which commits all that gathers while the last commit is under way. `migrate`: makes the tables as it
+    opens, or upgrades older ones, and logs that it did; with False, tables that are missing or older are a
+    StoreError. `schema` puts them in a schema, where the database has schemas. `synchronous` is SQLite's: with
+    "FULL", the default, a push that has answered is kept through a power cut, with "NORMAL" through a crash of the
+    process alone. `clock` is the store's own, for tests. Nothing is connected until it's opened, by the queue that
+    it belongs to or by its first call; it may be closed and opened again, on another loop too.
+
+    Raises StoreError for a database that this version has no store for, and for a SQLite database in memory.
+    """
+
+    extras: ClassVar[Extra] = Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.LIFECYCLE
+
+    def __init__(
+        self,
+        engine: Engine | AsyncEngine,
+        *,
+        prefix: str = "fastjobs_",
+        schema: str | None = None,
+        migrate: bool = True,
+        clock: Clock | None = None,
+        synchronous: Literal["FULL", "NORMAL"] = "FULL",
+    ) -> None:
+        sync_engine = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
+        if not isinstance(sync_engine, Engine):
+            raise StoreError(f"SQLStore takes SQLAlchemy's Engine or AsyncEngine, not {type(engine).__name__}")
+        made = _DATABASES.get(sync_engine.dialect.name)
+        if made is None:
+            raise StoreError(
+                f"this version of fastjobs has a store for {', '.join(sorted(_DATABASES))}, and none for"
+                f" {sync_engine.dialect.name}"
+            )
+        self._engine = sync_engine
+        self._tables = make_tables(prefix, schema)
+        self._database = made(
+            sync_engine,
+            self._tables,
+            SystemClock() if clock is None else clock,
+            migrate=migrate,
+            synchronous=synchronous,
+        )
+        self._opens = 0
+
+    async def open(self, kinds: Sequence[str] = ()) -> None:
+        """Connects, makes or upgrades the tables, and notes the kinds' names. Each open has its close."""
+        await self._database.open(kinds)
+        self._opens += 1
+
+    async def close(self) -> None:
+        """Lets the connection go, once every open has been closed, and all that was asked before is done."""
+        self._opens = max(self._opens - 1, 0)
+        if not self._opens:
+            await self._database.close()
+
+    async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        """Keeps new jobs, all or none, and answers their ids in the same order.
+
+        Raises QueueError from a task that has a write transaction open on a configured engine, as it would wait
+        for itself: push through `kind.in_(tx)` there.
+        """
+        return await self._database.push(jobs)
+
+    async def claim(
+        self,
+        kinds: Sequence[Claimable],
+        limit: int,
+        *,
+        ahead: int = 0,
+        others: Claimable | None = None,
+    ) -> Claimed:
+        """Takes up to `limit` jobs that are due. A claim whose caller is cancelled gives its jobs back."""
+        return await self._database.claim(kinds, limit, ahead, others)
+
+    async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
+        """Keeps what became of claimed jobs, and answers each in the same order."""
+        return await self._database.mark(marks)
+
+    async def failed(
+        self, *, kind: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
+    ) -> list[FailedJob]:
+        """The failed jobs, the latest first; `after` is the (failed_at, id) of the last one seen before this page."""
+        return await self._database.run(
+            lambda connection: operations.failed(
+                connection, self._tables, kind=kind, after=after, limit=limit
+            )
+        )
+
+    async def run_again(self, ids: Sequence[str]) -> list[bool]:
+        """Puts failed jobs back, due now, and says of each whether it was there and failed."""
+        now = self._database.now()
+        return await self._database.run(partial(operations.run_again, tables=self._tables, ids=ids, now=now))
+
+    async def delete(self, ids: Sequence[str]) -> list[bool]:
+        """Removes failed jobs, and says of each whether it was there and failed."""
+        return await self._database.run(partial(operations.delete, tables=self._tables, ids=ids))
+
+    def within(
+        self,
+        tx: object,
+        committed: Callable[[], None],
+        unfinished: Callable[[], str | None] = lambda: None,
+    ) -> Pusher | SyncPusher:
+        """What pushes through `tx`: a SyncPusher for a Session, scoped_session or Connection, SQLModel's too, and a
+        Pusher for an AsyncSession, async_scoped_session or AsyncConnection. A StoreError for anything else."""
+        return transaction.pusher(self._database, self._tables, self._engine, tx, committed, unfinished)

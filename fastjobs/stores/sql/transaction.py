@@ -1,0 +1,136 @@
+"""Pushes through a transaction of the app's own: what `within` answers, for each of SQLAlchemy's sessions and connections.
+
+The row is in the app's transaction, so it's kept or lost with it; nothing here needs to be right for that. What
+is added is the wake-up after the outermost commit, and the refusal of a commit with a push that was never awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from fastjobs.core.errors import StoreError
+from fastjobs.core.job import NewJob
+from fastjobs.store import Pusher, SyncPusher
+from fastjobs.stores.sql import operations
+from fastjobs.stores.sql.tables import Tables
+from fastjobs.stores.sql.waking import watch_connection, watch_session
+
+Committed = Callable[[], None]
+Unfinished = Callable[[], "str | None"]
+
+
+class Home(Protocol):
+    """What a push through someone's transaction needs of its store's database."""
+
+    name: str
+    """SQLAlchemy's name of the dialect."""
+
+    def now(self) -> int: ...
+
+    def prepare(self, connection: Connection, kinds: Sequence[str]) -> None:
+        """Makes the transaction one that can be pushed in, and sees to it that each kind has a row."""
+        ...
+
+
+class Within:
+    """Where and how one transaction is pushed in."""
+
+    def __init__(
+        self,
+        home: Home,
+        tables: Tables,
+        engine: Engine,
+        target: Session | Connection,
+        committed: Committed,
+        unfinished: Unfinished,
+    ) -> None:
+        self._home = home
+        self._tables = tables
+        self._engine = engine
+        self._target = target
+        self._committed = committed
+        self._unfinished = unfinished
+        bind = target.bind if isinstance(target, Session) else target
+        if bind is not None:
+            self._check(bind.dialect.name)
+        self.watch()
+
+    def watch(self) -> None:
+        """Has `unfinished` asked before the commit, from now on; again after one transaction, for the next."""
+        if isinstance(self._target, Session):
+            watch_session(self._target).asks(self._unfinished)
+        else:
+            watch_connection(self._target).asks(self._unfinished)
+
+    def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        """Pushes, on the thread or in the greenlet where SQLAlchemy's sync side may do I/O."""
+        now = self._home.now()
+        connection = self._connection()
+        self._check(connection.dialect.name)
+        if not jobs:
+            return []
+        self._home.prepare(connection, [job.kind for job in jobs])
+        ids = operations.push(connection, self._tables, jobs, now)
+        watch = watch_session(self._target) if isinstance(self._target, Session) else watch_connection(self._target)
+        watch.tells(self._committed)
+        return ids
+
+    def _connection(self) -> Connection:
+        target = self._target
+        if not isinstance(target, Session):
+            return target
+        try:
+            return target.connection(bind_arguments={"clause": self._tables.jobs.insert()})
+        except UnboundExecutionError:
+            # It has binds for the app's models alone. Ours is the engine that the store was made with.
+            return target.connection(bind_arguments={"bind": self._engine})
+
+    def _check(self, dialect: str) -> None:
+        if dialect != self._home.name:
+            raise StoreError(f"the transaction is one of {dialect}, and the queue's store is on {self._home.name}")
+
+
+class _Sync:
+    def __init__(self, within: Within) -> None:
+        self._within = within
+
+    def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        self._within.watch()
+        return self._within.push(jobs)
+
+
+class _Async:
+    def __init__(self, within: Within, run_sync: Callable[..., Coroutine[Any, Any, list[str | None]]]) -> None:
+        self._within = within
+        self._run_sync = run_sync
+
+    def push(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, list[str | None]]:
+        self._within.watch()
+        return self._run_sync(lambda _: self._within.push(jobs))
+
+
+def pusher(
+    home: Home, tables: Tables, engine: Engine, tx: object, committed: Committed, unfinished: Unfinished
+) -> Pusher | SyncPusher:
+    """What pushes through `tx`; a StoreError for what is no session or connection of SQLAlchemy's."""
+    if isinstance(tx, (scoped_session, async_scoped_session)):
+        tx = tx()
+    if isinstance(tx, (Session, Connection)):
+        return _Sync(Within(home, tables, engine, tx, committed, unfinished))
+    if isinstance(tx, AsyncSession):
+        return _Async(Within(home, tables, engine, tx.sync_session, committed, unfinished), tx.run_sync)
+    if isinstance(tx, AsyncConnection):
+        sync = tx.sync_connection
+        if sync is None:
+            raise StoreError("the AsyncConnection isn't open yet: await it, or use `async with engine.begin()`")
+        return _Async(Within(home, tables, engine, sync, committed, unfinished), tx.run_sync)
+    raise StoreError(
+        "a push goes through SQLAlchemy's Session, AsyncSession, Connection or AsyncConnection, or one of SQLModel's"
+        f" sessions, and this is a {type(tx).__module__}.{type(tx).__qualname__}"
+    )

@@ -1,0 +1,148 @@
+"""Wakes the queue after a commit that made its jobs visible, and asks before one whether all pushes were awaited.
+
+A wake is a hint: it may come for nothing, and the poll is the truth. So an error in it is logged and goes no
+further: raised in a listener it would come out of the app's `commit()`, of a transaction that is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import weakref
+from collections.abc import Callable
+
+from sqlalchemy import Connection, event
+from sqlalchemy.orm import Session, SessionTransaction
+
+from fastjobs.core.errors import NotAwaited
+
+log = logging.getLogger("fastjobs")
+
+_AGAIN_AFTER = (0.005, 0.05)
+_KEY = "fastjobs"
+
+
+class Watch:
+    """What is to be told and asked at the end of one session's or connection's transaction."""
+
+    def __init__(self) -> None:
+        self._told: dict[Callable[[], None], None] = {}
+        self._asked: dict[Callable[[], str | None], None] = {}
+
+    def tells(self, committed: Callable[[], None]) -> None:
+        """Has it called once after the commit, however often it's said."""
+        self._told[committed] = None
+
+    def asks(self, unfinished: Callable[[], str | None]) -> None:
+        """Has it asked before the commit."""
+        self._asked[unfinished] = None
+
+    def refuse(self) -> None:
+        """Raises NotAwaited where something asked has a text to say."""
+        for unfinished in list(self._asked):
+            said = unfinished()
+            if said is not None:
+                raise NotAwaited(said)
+
+    def told(self) -> list[Callable[[], None]]:
+        """Those to call after this commit, each once."""
+        told, self._told = list(self._told), {}
+        return told
+
+    def clear(self) -> None:
+        """Forgets all: the transaction has ended."""
+        self._told.clear()
+        self._asked.clear()
+
+
+def call(told: list[Callable[[], None]]) -> None:
+    """Calls each, whatever the others raise."""
+    for committed in told:
+        try:
+            committed()
+        except Exception:
+            log.warning("the queue couldn't be woken after a commit; its poll will find the jobs", exc_info=True)
+
+
+def watch_session(session: Session) -> Watch:
+    """The session's watch, whose listeners are set once in its life."""
+    found = session.info.get(_KEY)
+    if isinstance(found, Watch):
+        return found
+    watch = session.info[_KEY] = Watch()
+    event.listen(session, "before_commit", _before_commit)
+    event.listen(session, "after_commit", _after_commit)
+    event.listen(session, "after_transaction_end", _after_end)
+    return watch
+
+
+def _before_commit(session: Session) -> None:
+    if session.get_nested_transaction() is None:
+        watch_session(session).refuse()
+
+
+def _after_commit(session: Session) -> None:
+    # It's told of a released SAVEPOINT as of a commit.
+    if session.get_nested_transaction() is None:
+        call(watch_session(session).told())
+
+
+def _after_end(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        watch_session(session).clear()
+
+
+_connections: weakref.WeakKeyDictionary[Connection, Watch] = weakref.WeakKeyDictionary()
+
+
+def watch_connection(connection: Connection) -> Watch:
+    """The connection's watch, whose listeners are set once in its life."""
+    found = _connections.get(connection)
+    if found is None:
+        found = _connections[connection] = Watch()
+        event.listen(connection, "commit", _on_commit)
+        event.listen(connection, "rollback", _on_rollback)
+    return found
+
+
+def _on_commit(connection: Connection) -> None:
+    watch = watch_connection(connection)
+    try:
+        watch.refuse()
+    except NotAwaited:
+        # SQLAlchemy counts the transaction as over, whatever is raised here, so it's ended by hand.
+        connection.dialect.do_rollback(connection.connection)
+        watch.clear()
+        raise
+    told = watch.told()
+    watch.clear()
+    if not told:
+        return
+    # COMMIT is only about to be sent. Whoever looks at once may be too early, and so they're told again: soon,
+    # and as the connection goes back to the pool, which comes after the COMMIT for certain.
+    connection.connection.info.setdefault(_KEY, []).extend(told)
+    _listen_to_pool(connection)
+    call(told)
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    for delay in _AGAIN_AFTER:
+        loop.call_later(delay, call, told, context=contextvars.Context())
+
+
+def _on_rollback(connection: Connection) -> None:
+    watch_connection(connection).clear()
+
+
+def _listen_to_pool(connection: Connection) -> None:
+    pool = connection.engine.pool
+    if not event.contains(pool, "checkin", _on_checkin):
+        event.listen(pool, "checkin", _on_checkin)
+
+
+def _on_checkin(_: object, record: object) -> None:
+    told = getattr(record, "info", {}).pop(_KEY, None)
+    if told:
+        call(told)
