@@ -16,12 +16,14 @@ from contextlib import asynccontextmanager
 from email.message import EmailMessage
 from typing import Annotated
 
-import fastjobs
 from fastapi import Depends, FastAPI, HTTPException
-from pydantic import BaseModel, Field as Checked
+from pydantic import BaseModel
+from pydantic import Field as Checked
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlmodel import Field, SQLModel, select
 from sqlmodel.ext.asyncio.session import AsyncSession
+
+import fastjobs
 
 DATABASE = os.environ.get("DATABASE", "registration.db")
 SMTP_HOST = os.environ.get("SMTP_HOST", "127.0.0.1")
