@@ -47,8 +47,8 @@ def check(connection: Connection, tables: Tables) -> None:
         else f"has tables of version {found}, and this fastjobs needs version {latest()}"
     )
     raise StoreError(
-        f"the database {what}. Make them with SQLStore(engine, migrate=True), which is the default, or with a"
-        f" migration of your own from {tables.jobs.name}'s metadata"
+        f"the database {what}. Open it once with SQLStore(engine, migrate=True), which is the default and makes"
+        " them, as a user who may"
     )
 
 

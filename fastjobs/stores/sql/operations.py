@@ -49,7 +49,9 @@ def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: in
                 kind=kind, payload=payload, run_at=run_at, created_at=created_at, carried=carried
             )
         )
-        ids.append(str(done.inserted_primary_key[0]))
+        key = done.inserted_primary_key
+        assert key is not None
+        ids.append(str(key[0]))
     return ids
 
 

@@ -51,7 +51,9 @@ class SQLStore:
     ) -> None:
         sync_engine = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
         if not isinstance(sync_engine, Engine):
-            raise StoreError(f"SQLStore takes SQLAlchemy's Engine or AsyncEngine, not {type(engine).__name__}")
+            raise StoreError(
+                f"SQLStore takes SQLAlchemy's Engine or AsyncEngine, not {type(engine).__name__}"
+            )
         made = _DATABASES.get(sync_engine.dialect.name)
         if made is None:
             raise StoreError(

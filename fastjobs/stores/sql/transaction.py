@@ -1,4 +1,4 @@
-"""Pushes through a transaction of the app's own: what `within` answers, for each of SQLAlchemy's sessions and connections.
+"""Pushes through a transaction of the app's own: what `within` answers, for SQLAlchemy's sessions and connections.
 
 The row is in the app's transaction, so it's kept or lost with it; nothing here needs to be right for that. What
 is added is the wake-up after the outermost commit, and the refusal of a commit with a push that was never awaited.
@@ -77,7 +77,11 @@ class Within:
             return []
         self._home.prepare(connection, [job.kind for job in jobs])
         ids = operations.push(connection, self._tables, jobs, now)
-        watch = watch_session(self._target) if isinstance(self._target, Session) else watch_connection(self._target)
+        watch = (
+            watch_session(self._target)
+            if isinstance(self._target, Session)
+            else watch_connection(self._target)
+        )
         watch.tells(self._committed)
         return ids
 
@@ -93,7 +97,9 @@ class Within:
 
     def _check(self, dialect: str) -> None:
         if dialect != self._home.name:
-            raise StoreError(f"the transaction is one of {dialect}, and the queue's store is on {self._home.name}")
+            raise StoreError(
+                f"the transaction is one of {dialect}, and the queue's store is on {self._home.name}"
+            )
 
 
 class _Sync:
@@ -106,13 +112,19 @@ class _Sync:
 
 
 class _Async:
-    def __init__(self, within: Within, run_sync: Callable[..., Coroutine[Any, Any, list[str | None]]]) -> None:
+    def __init__(
+        self, within: Within, run_sync: Callable[..., Coroutine[Any, Any, list[str | None]]]
+    ) -> None:
         self._within = within
         self._run_sync = run_sync
 
     def push(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, list[str | None]]:
         self._within.watch()
-        return self._run_sync(lambda _: self._within.push(jobs))
+
+        def pushed(_: object) -> list[str | None]:
+            return self._within.push(jobs)
+
+        return self._run_sync(pushed)
 
 
 def pusher(
@@ -120,7 +132,8 @@ def pusher(
 ) -> Pusher | SyncPusher:
     """What pushes through `tx`; a StoreError for what is no session or connection of SQLAlchemy's."""
     if isinstance(tx, (scoped_session, async_scoped_session)):
-        tx = tx()
+        scoped: Any = tx
+        tx = scoped()
     if isinstance(tx, (Session, Connection)):
         return _Sync(Within(home, tables, engine, tx, committed, unfinished))
     if isinstance(tx, AsyncSession):
@@ -128,7 +141,9 @@ def pusher(
     if isinstance(tx, AsyncConnection):
         sync = tx.sync_connection
         if sync is None:
-            raise StoreError("the AsyncConnection isn't open yet: await it, or use `async with engine.begin()`")
+            raise StoreError(
+                "the AsyncConnection isn't open yet: await it, or use `async with engine.begin()`"
+            )
         return _Async(Within(home, tables, engine, sync, committed, unfinished), tx.run_sync)
     raise StoreError(
         "a push goes through SQLAlchemy's Session, AsyncSession, Connection or AsyncConnection, or one of SQLModel's"

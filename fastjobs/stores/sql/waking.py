@@ -10,10 +10,13 @@ import asyncio
 import contextvars
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from typing import Any
 
 from sqlalchemy import Connection, event
+from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from fastjobs.core.errors import NotAwaited
 
@@ -62,7 +65,9 @@ def call(told: list[Callable[[], None]]) -> None:
         try:
             committed()
         except Exception:
-            log.warning("the queue couldn't be woken after a commit; its poll will find the jobs", exc_info=True)
+            log.warning(
+                "the queue couldn't be woken after a commit; its poll will find the jobs", exc_info=True
+            )
 
 
 def watch_session(session: Session) -> Watch:
@@ -136,13 +141,22 @@ def _on_rollback(connection: Connection) -> None:
     watch_connection(connection).clear()
 
 
+_pools: weakref.WeakSet[Dialect] = weakref.WeakSet()
+"""Engines whose pool is listened to, by what stays the same as an engine makes itself a new pool."""
+
+
 def _listen_to_pool(connection: Connection) -> None:
-    pool = connection.engine.pool
-    if not event.contains(pool, "checkin", _on_checkin):
-        event.listen(pool, "checkin", _on_checkin)
+    if connection.dialect not in _pools:
+        _pools.add(connection.dialect)
+        event.listen(connection.engine.pool, "checkin", _on_checkin)
 
 
-def _on_checkin(_: object, record: object) -> None:
-    told = getattr(record, "info", {}).pop(_KEY, None)
+def _on_checkin(_: object, record: ConnectionPoolEntry) -> None:
+    wake_now(record.info)
+
+
+def wake_now(info: MutableMapping[Any, Any]) -> None:
+    """Tells those who wait for the COMMIT of the connection with this info: it has been sent, and has come back."""
+    told = info.pop(_KEY, None)
     if told:
         call(told)

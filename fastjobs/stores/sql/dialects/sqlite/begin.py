@@ -12,7 +12,8 @@ import logging
 import sqlite3
 import time
 import weakref
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import Dialect
@@ -22,18 +23,21 @@ from fastjobs.core.duration import Seconds, micros
 from fastjobs.core.errors import StoreError
 from fastjobs.stores.sql.dialects.sqlite import files
 from fastjobs.stores.sql.dialects.sqlite.gate import Gate, Turn, gate
+from fastjobs.stores.sql.waking import wake_now
 
 log = logging.getLogger("fastjobs")
 
 READ_ONLY = "fastjobs_readonly"
 """The execution option of what only reads."""
 
+_T = TypeVar("_T")
+
 _GATE = "fastjobs_gate"
 _MODE = "fastjobs_begin"
 _QUERY_ONLY = "fastjobs_query_only"
 _BEGAN = "fastjobs_began"
 
-_configured: weakref.WeakKeyDictionary[Dialect, _Transactions] = weakref.WeakKeyDictionary()
+_configured: weakref.WeakSet[Dialect] = weakref.WeakSet()
 _warned: weakref.WeakSet[Dialect] = weakref.WeakSet()
 
 
@@ -60,7 +64,8 @@ def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0) -> None:
         return
     # An engine with execution options of its own is a view of this one, and shares its dialect and pool.
     owner: Engine = getattr(sync_engine, "_proxied", sync_engine)
-    transactions = _configured[dialect] = _Transactions(dialect, seconds)
+    transactions = _Transactions(dialect, seconds)
+    _configured.add(dialect)
     path = files.plain_path(owner.url)
 
     def before_connect(*_: object) -> None:
@@ -114,9 +119,8 @@ class _Transactions:
         self._rollback = dialect.do_rollback
         # Not by events: `commit` comes before COMMIT is sent, and an error raised in `begin` leaves the Connection
         # believing that it has begun, so that what it does next would be in no transaction.
-        dialect.do_begin = self.do_begin  # type: ignore[method-assign]
-        dialect.do_commit = self.do_commit  # type: ignore[method-assign]
-        dialect.do_rollback = self.do_rollback  # type: ignore[method-assign]
+        for name in ("do_begin", "do_commit", "do_rollback"):
+            setattr(dialect, name, getattr(self, name))
 
     def on_connect(self, connection: Any, record: Any) -> None:
         """Sets up a new connection of the pool's."""
@@ -154,11 +158,12 @@ class _Transactions:
             return None
         if wanted:
             return _execute(connection, "BEGIN")
+        self._leave(connection)
+        turn: Turn
         if self._is_async:
-            turn: Turn = connection.run_async(lambda _: found.enter_async(self._timeout))
+            turn = connection.run_async(_without_driver(found.enter_async, self._timeout))
         else:
             turn = found.enter(self._timeout)
-        self._leave(connection)
         self._turns[id(connection)] = found, turn
         try:
             _execute(connection, "BEGIN IMMEDIATE")
@@ -170,6 +175,7 @@ class _Transactions:
     def do_commit(self, proxied: Any) -> None:
         self._commit(proxied)
         self._leave(proxied.dbapi_connection)
+        wake_now(_info(proxied))
 
     def do_rollback(self, proxied: Any) -> None:
         try:
@@ -200,7 +206,7 @@ class _Transactions:
                     log.warning("%s can't have a write-ahead log (it's in mode %s)", path, mode)
                 return
             if self._is_async:
-                connection.run_async(lambda _: asyncio.sleep(0.002))
+                connection.run_async(_without_driver(asyncio.sleep, 0.002))
             else:
                 time.sleep(0.002)
 
@@ -211,6 +217,16 @@ def _on_begin(connection: Connection) -> None:
     level = options.get("isolation_level") or getattr(connection.dialect, "_on_connect_isolation_level", None)
     mode = "AUTOCOMMIT" if level == "AUTOCOMMIT" else READ_ONLY if options.get(READ_ONLY) else "IMMEDIATE"
     connection.connection.info[_MODE] = mode
+
+
+def _without_driver(
+    wait: Callable[[float], Awaitable[_T]], seconds: float
+) -> Callable[[object], Awaitable[_T]]:
+    # SQLAlchemy's way to await inside its greenlet passes the driver's connection, which is of no use here.
+    def waited(_: object) -> Awaitable[_T]:
+        return wait(seconds)
+
+    return waited
 
 
 def _info(proxied: Any) -> dict[str, Any]:

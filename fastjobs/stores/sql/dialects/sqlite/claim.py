@@ -45,7 +45,7 @@ def look(opened: Opened, wanted: Wanted, now: int) -> Claimed | None:
     """The answer to a claim that finds nothing due, by a read alone; None where a claim is to be made."""
     if not opened.known.issuperset(kind.kind for kind in wanted.kinds):
         return None
-    seen = _seen(opened, wanted, -1)
+    seen = _seen(opened, wanted)
     if wanted.limit > 0 and any(_is_due(sight, now) for sight in seen):
         return None
     return Claimed(next_in=_next_in(seen, now), now=now)
@@ -63,10 +63,10 @@ def claim(opened: Opened, wanted: Wanted, now: int) -> Claimed:
     """Takes what is due: by priority, then due time, then id, over all kinds of one priority."""
     note_kinds(opened, [kind.kind for kind in wanted.kinds], now)
     if wanted.limit <= 0:
-        return Claimed(next_in=_next_in(_seen(opened, wanted, now), now), now=now)
+        return Claimed(next_in=_next_in(_seen(opened, wanted), now), now=now)
     numbers = {kind.kind: kind for kind in wanted.kinds}
     by_priority: dict[int, list[Claimable]] = {}
-    for sight in _seen(opened, wanted, -1):
+    for sight in _seen(opened, wanted):
         if not _is_due(sight, now):
             continue
         numbered = numbers.get(sight.kind)
@@ -88,7 +88,7 @@ def claim(opened: Opened, wanted: Wanted, now: int) -> Claimed:
         jobs=picked.jobs,
         exhausted=picked.exhausted,
         again=picked.again,
-        next_in=_next_in(_seen(opened, wanted, now), now) if short else None,
+        next_in=_next_in(_seen(opened, wanted), now) if short else None,
         now=now,
     )
 
@@ -166,14 +166,16 @@ class _Pick:
 
 def _why(attempts: int, most: int, lost: int, error: str | None) -> str:
     if lost > 0:
-        return f"lost its worker {lost} time{'s' if lost > 1 else ''}, the last in attempt {attempts} of {most}"
+        return (
+            f"lost its worker {lost} time{'s' if lost > 1 else ''}, the last in attempt {attempts} of {most}"
+        )
     return error if error is not None else f"its attempts were used up: it has had {attempts} of {most}"
 
 
-def _seen(opened: Opened, wanted: Wanted, floor: int) -> list[Sight]:
+def _seen(opened: Opened, wanted: Wanted) -> list[Sight]:
     text = opened.statements.look if wanted.others is None else opened.statements.look_all
     names = _names(tuple(kind.kind for kind in wanted.kinds))
-    return [Sight(*row) for row in opened.raw.execute(text, (floor, names)).fetchall()]
+    return [Sight(*row) for row in opened.raw.execute(text, (names,)).fetchall()]
 
 
 def _is_due(sight: Sight, now: int) -> bool:
@@ -184,11 +186,9 @@ def _is_due(sight: Sight, now: int) -> bool:
 
 def _next_in(seen: list[Sight], now: int) -> int | None:
     due = [
-        max(at, sight.held_until or 0)
+        max(sight.first, sight.held_until or 0)
         for sight in seen
-        if not sight.paused
-        for at in (sight.first, sight.ends)
-        if at is not None
+        if sight.first is not None and not sight.paused
     ]
     return max(min(due) - now, 0) if due else None
 

@@ -23,7 +23,7 @@ from fastjobs.stores.sql.dialects.sqlite import claim as claiming
 from fastjobs.stores.sql.dialects.sqlite import files, gate, marks
 from fastjobs.stores.sql.dialects.sqlite.begin import begin_to_write
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened, Synchronous
-from fastjobs.stores.sql.dialects.sqlite.statements import Statements, make_statements
+from fastjobs.stores.sql.dialects.sqlite.statements import make_statements
 from fastjobs.stores.sql.dialects.sqlite.writer import Call, Writer
 from fastjobs.stores.sql.tables import Tables
 

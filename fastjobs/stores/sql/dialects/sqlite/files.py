@@ -44,7 +44,9 @@ def make_private(path: str) -> None:
     if os.path.exists(path):
         return
     if os.path.islink(path):
-        raise StoreError(f"{path} is a symbolic link to a file that isn't there, and whoever made it may read it")
+        raise StoreError(
+            f"{path} is a symbolic link to a file that isn't there, and whoever made it may read it"
+        )
     folder = os.path.dirname(path)
     try:
         made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

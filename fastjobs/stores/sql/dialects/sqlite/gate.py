@@ -137,20 +137,26 @@ class Gate:
             return
 
     def _refuse_to_block(self, turn: Turn) -> None:
-        # A sync wait on a loop's own thread, for a task of that same loop, is one that can't end.
-        holder = self._holder
-        if holder is not None and holder.task is not None and holder.loop is turn.loop:
+        # A sync wait on a loop's own thread, for a task of that same loop, can't end before it's given up.
+        with self._lock:
+            ahead = [self._holder, *self._line]
+        if any(
+            other is not None and other.task is not None and other.loop is turn.loop
+            for other in ahead[: ahead.index(turn)]
+        ):
             self.leave(turn)
             raise sqlite3.OperationalError(
-                "database is locked: another task of this loop has a write transaction open, and a sync session"
-                " on the loop's own thread would block it for ever. Use an async session, or a thread"
+                "database is locked: another task of this loop has a write transaction open or waits for one, and a"
+                " sync session on the loop's own thread would block it. Use an async session, or a thread"
             )
 
     def _gave_up(self, turn: Turn, timeout: float) -> sqlite3.OperationalError:
         holder = self._holder
         said = holder.who() if holder is not None and holder is not turn else "its turn came too late"
         self.leave(turn)
-        return sqlite3.OperationalError(f"database is locked: waited {timeout:g} s for a turn to write; {said}")
+        return sqlite3.OperationalError(
+            f"database is locked: waited {timeout:g} s for a turn to write; {said}"
+        )
 
 
 _gates: dict[FileKey, Gate] = {}

@@ -24,7 +24,8 @@ def mark(opened: Opened, marks: Sequence[Mark], now: int) -> list[Kept]:
     """Keeps what became of claimed jobs. Those that are done go together, in one statement."""
     kept: list[Kept] = []
     for are_done, run in groupby(marks, lambda each: isinstance(each, Done)):
-        kept.extend(_done(opened, list(run)) if are_done else (_one(opened, each, now) for each in run))
+        some = list(run)
+        kept.extend(_done(opened, some) if are_done else (_one(opened, each, now) for each in some))
     return kept
 
 

@@ -8,7 +8,7 @@ import logging
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine
@@ -38,6 +38,7 @@ class Opened:
         self.statements = statements
         self.known: set[str] = set()
         self.noted: set[str] = set()
+        self._is_async = engine.dialect.is_async
         self._pool: Pool = engine.pool.recreate()
         self._proxied: PoolProxiedConnection | None = None
         path = files.plain_path(engine.url)
@@ -56,7 +57,7 @@ class Opened:
         self.engine = create_engine("sqlite://", creator=lambda: _Lent(self.raw), poolclass=StaticPool)
 
     @contextlib.contextmanager
-    def core(self) -> Iterator[Connection]:
+    def core(self) -> Generator[Connection, None, None]:
         """A SQLAlchemy connection inside the transaction that's open here, if one is."""
         with self.engine.connect() as connection:
             yield connection
@@ -92,7 +93,7 @@ class Opened:
                     raise
             time.sleep(random.random() * 0.0003)  # noqa: S311
 
-    def in_place(self) -> bool:
+    def is_in_place(self) -> bool:
         """Whether the file is still where it was opened. Writes to one that was moved away would be lost."""
         return files.file_key(self.path) == self.key
 
@@ -100,10 +101,15 @@ class Opened:
         """Lets the connection go."""
         if self._proxied is not None:
             proxied, self._proxied = self._proxied, None
-            self._run(lambda: (proxied.close(), self._pool.dispose()))
+
+            def end() -> None:
+                proxied.close()
+                self._pool.dispose()
+
+            self._run(end)
 
     def _run(self, work: Callable[[], _T]) -> _T:
-        if not self._pool._dialect.is_async:
+        if not self._is_async:
             return work()
         # An async driver's connection is opened and closed on a loop, and this thread has none but for that.
         with asyncio.Runner() as runner:
@@ -140,7 +146,9 @@ def _stdlib(proxied: PoolProxiedConnection) -> sqlite3.Connection:
 
 def _set_up(raw: sqlite3.Connection, synchronous: Synchronous) -> tuple[str, FileKey]:
     if sqlite3.sqlite_version_info < _OLDEST:
-        raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 has what the queue needs (RETURNING)")
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} is too old: 3.35 has what the queue needs (RETURNING)"
+        )
     try:
         raw.isolation_level = None
         raw.row_factory = None

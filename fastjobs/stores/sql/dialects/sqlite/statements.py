@@ -4,6 +4,8 @@ States are written as literals, as SQLite uses a partial index only where the st
 INDEXED BY pins the plan: with statistics of another day, or none, SQLite may think that all jobs are ready ones.
 """
 
+# ruff: noqa: S608 - the names in the texts are the tables' own, which were checked as they were made
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ class Statements:
     """kind, first_seen"""
     known_kinds: str
     look: str
-    """floor, kinds as JSON -> kind, held_until, paused, first run_at above floor, first end of a hold"""
+    """kinds as JSON -> kind, held_until, paused, the first job's run_at, the first end of a hold"""
     look_all: str
     """As `look`, for every kind that has a row, too."""
     reap: str
@@ -51,7 +53,7 @@ def make_statements(tables: Tables) -> Statements:
     look = (
         "SELECT k.value, s.held_until, s.paused,"
         f" (SELECT j.run_at FROM {jobs} AS j INDEXED BY {ready}"
-        " WHERE j.kind = k.value AND j.state = 0 AND j.run_at > ? ORDER BY j.run_at LIMIT 1),"
+        " WHERE j.kind = k.value AND j.state = 0 ORDER BY j.run_at LIMIT 1),"
         f" (SELECT j.held_until FROM {jobs} AS j INDEXED BY {held}"
         " WHERE j.kind = k.value AND j.state = 1 ORDER BY j.held_until LIMIT 1)"
         f" FROM %s AS k LEFT JOIN {kinds} AS s ON s.kind = k.value"

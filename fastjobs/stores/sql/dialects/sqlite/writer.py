@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -21,6 +22,8 @@ from fastjobs.stores.sql.dialects.sqlite.opened import LOCKED_FOR, Opened
 log = logging.getLogger("fastjobs")
 
 _T = TypeVar("_T")
+_BROKEN = (10, 11, 14, 26)
+"""IOERR, CORRUPT, CANTOPEN, NOTADB: what a new connection may get over, and this one won't."""
 _TOGETHER = 1000
 """The most calls in one transaction."""
 
@@ -52,12 +55,13 @@ class Call(Generic[_T]):
         waits = self._waits = self.loop.create_future()
         submit(self)
         try:
-            return await waits
+            found: _T = await waits
         except asyncio.CancelledError:
             # The answer may be there already, and this task cancelled before it came to read it.
             if self.undo is not None and waits.done() and not waits.cancelled() and waits.exception() is None:
                 self.undo(waits.result())
             raise
+        return found
 
     def is_wanted(self) -> bool:
         """Whether someone waits for it still. From here on one in a thread can't take it back."""
@@ -70,15 +74,15 @@ class Call(Generic[_T]):
         assert isinstance(self._waits, Future)
         return self._waits.result(timeout)
 
-    def settle(self, answer: _T | None, error: BaseException | None) -> None:
+    def settle(self, answer: Any, error: BaseException | None) -> None:
         """Leaves the answer. It's called where those who wait are: on their loop, or in the writer's thread."""
         if self._waits.done():
             if error is None and self.undo is not None:
-                self.undo(answer)  # type: ignore[arg-type]
+                self.undo(answer)
         elif error is not None:
             self._waits.set_exception(error)
         else:
-            self._waits.set_result(answer)  # type: ignore[arg-type]
+            self._waits.set_result(answer)
 
 
 _Answer = tuple[Call[Any], Any, BaseException | None]
@@ -88,8 +92,8 @@ class Writer:
     """The thread, from its connection's opening to its end."""
 
     def __init__(self, opening: Callable[[], Opened], name: str) -> None:
-        self.opened: Future[Opened] = Future()
-        self.ended: Future[None] = Future()
+        self.opened: Future[Opened] = _uncancellable()
+        self.ended: Future[None] = _uncancellable()
         self._opening: Callable[[], Opened] | None = opening
         self._calls: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -135,7 +139,14 @@ class Writer:
             while more:
                 calls, more = self._gathered(True)
                 try:
-                    self._answer(self._do(opened, calls))
+                    answers = self._do(opened, calls)
+                    if more and any(_is_broken(error) for _, _, error in answers):
+                        # The next call finds no writer, and has another connection opened.
+                        self.stop()
+                        log.warning(
+                            "the queue's database is gone or broken, and is opened anew with the next call"
+                        )
+                    self._answer(answers)
                 except BaseException as error:  # what is left of it must not end the thread
                     log.critical("the queue's writer met a bug of its own", exc_info=True)
                     self._answer(_all_failed(calls, error))
@@ -163,8 +174,13 @@ class Writer:
     def _do(self, opened: Opened, calls: Sequence[Call[Any]]) -> list[_Answer]:
         answers: list[_Answer] = []
         wanted = [call for call in calls if call.is_wanted()]
+        if not opened.is_in_place():
+            return _all_failed(
+                wanted, Moved(f"unable to open database file: {opened.path} was moved or removed")
+            )
         if all(call.look is not None for call in wanted):
-            looked, wanted = wanted, []
+            looked = wanted
+            wanted = []
             for call in looked:
                 assert call.look is not None
                 look = call.look
@@ -228,12 +244,29 @@ class Writer:
                         call.undo(answer)
 
 
+def _uncancellable() -> Future[Any]:
+    # Several wait for it, and one that's cancelled must not cancel it for all.
+    made: Future[Any] = Future()
+    made.set_running_or_notify_cancel()
+    return made
+
+
 def copy_of(error: BaseException) -> BaseException:
     """The error for one of several who get it: raised in several tasks, one object would gather all tracebacks."""
     try:
         return copy.copy(error)
     except Exception:
         return error
+
+
+class Moved(sqlite3.OperationalError):
+    """The database's file isn't where it was opened. What is written to it now would be lost."""
+
+
+def _is_broken(error: BaseException | None) -> bool:
+    if not isinstance(error, sqlite3.Error) or isinstance(error, Moved):
+        return isinstance(error, Moved)
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _BROKEN
 
 
 def _all_failed(calls: Sequence[Call[Any]], error: BaseException) -> list[_Answer]:
