@@ -1,0 +1,166 @@
+"""What every subject of the suite stands on: the fixtures, the time limit, and the words its tests are written in."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from fastjobs.core.claiming import Claimable, Claimed
+from fastjobs.core.job import Job, NewJob
+from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
+from fastjobs.store import Extra, Store, supports
+from fastjobs.testing.clock import Clock
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+DAY = 24 * 60 * MINUTE
+HOLD = MINUTE
+"""What the suite's claims hold for, where a test says nothing else."""
+
+
+class Subject:
+    """A part of the suite. Its tests are async, run by anyio's pytest plugin, and each has `time_limit`."""
+
+    pytestmark: ClassVar = [pytest.mark.anyio]
+
+    races: ClassVar[int] = 8
+    """How many tasks a race has."""
+    time_limit: ClassVar[float] = 30
+    """Seconds that a test may take."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        for name, test in list(vars(cls).items()):
+            if name.startswith("test_") and inspect.iscoroutinefunction(test):
+                setattr(cls, name, _limited(test))
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The suite is asyncio's."""
+        return "asyncio"
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        """The store's clock, which the tests move. Where a store takes none, one whose `advance` really waits."""
+        return Clock()
+
+    @pytest.fixture
+    async def store(self, clock: Clock) -> Store:
+        """A store with no jobs, on the suite's clock. Each suite gives its own."""
+        raise NotImplementedError(f"{type(self).__name__} gives no `store` fixture")
+
+
+def _limited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
+    @functools.wraps(test)
+    async def limited(self: Subject, *args: Any, **more: Any) -> None:
+        async with asyncio.timeout(self.time_limit):
+            await test(self, *args, **more)
+
+    return limited
+
+
+def need(store: Store, extra: Extra) -> None:
+    """Skips the test, with the extra's name, where the store lacks it."""
+    if not supports(store, extra):
+        pytest.skip(f"{type(store).__name__} lacks {extra.name}")
+
+
+def of(
+    kind: str = "mail",
+    *,
+    hold: int = HOLD,
+    attempts: int = 5,
+    limit: int | None = None,
+    priority: int = 0,
+    ahead_ok: bool = True,
+) -> Claimable:
+    """A claimer's numbers for a kind."""
+    return Claimable(
+        kind=kind, hold=hold, attempts=attempts, limit=limit, priority=priority, ahead_ok=ahead_ok
+    )
+
+
+async def push(
+    store: Store, *payloads: str, kind: str = "mail", at: int | None = None, after: int = 0
+) -> list[str]:
+    """Pushes a job for each payload, in one batch."""
+    return pushed(
+        await store.push([NewJob(kind=kind, payload=each, at=at, after=after) for each in payloads])
+    )
+
+
+def pushed(ids: Sequence[str | None]) -> list[str]:
+    """The ids that a push answered, each of which must be one."""
+    assert all(isinstance(id, str) and id for id in ids), f"a push answered {ids}"
+    return [id for id in ids if id is not None]
+
+
+async def claim(
+    store: Store,
+    *kinds: Claimable,
+    limit: int = 100,
+    ahead: int = 0,
+    others: Claimable | None = None,
+) -> Claimed:
+    """Claims, of kind "mail" where nothing is named, and again while the store says that something was in the way."""
+    asked = kinds or (() if others is not None else (of(),))
+    found = await store.claim(asked, limit, ahead=ahead, others=others)
+    for _ in range(100):
+        if not found.again or len(found.jobs) >= limit:
+            break
+        more = await store.claim(asked, limit - len(found.jobs), ahead=ahead, others=others)
+        found = Claimed(
+            jobs=[*found.jobs, *more.jobs],
+            exhausted=[*found.exhausted, *more.exhausted],
+            again=more.again,
+            next_in=more.next_in,
+            now=more.now,
+        )
+    return found
+
+
+async def take(store: Store, *kinds: Claimable, limit: int = 100) -> list[Job]:
+    """The jobs that a claim returns."""
+    return (await claim(store, *kinds, limit=limit)).jobs
+
+
+async def take_one(store: Store, *kinds: Claimable) -> Job:
+    """The one job that a claim returns."""
+    (job,) = await take(store, *kinds)
+    return job
+
+
+async def payloads(store: Store, *kinds: Claimable, limit: int = 100) -> list[str]:
+    """What the jobs that a claim returns were pushed with."""
+    return [job.payload for job in await take(store, *kinds, limit=limit)]
+
+
+async def mark(store: Store, *marks: Mark) -> list[Kept]:
+    """Marks, and sees that each is answered."""
+    kept = await store.mark(marks)
+    assert len(kept) == len(marks), f"{len(marks)} marks were answered by {kept}"
+    return list(kept)
+
+
+MakeMark = Callable[[Job], Mark]
+
+ENDS: dict[str, MakeMark] = {
+    "Done": lambda job: Done(job.id, job.claim),
+    "TryAgain": lambda job: TryAgain(job.id, job.claim, 0, "it failed"),
+    "Fail": lambda job: Fail(job.id, job.claim, "it failed for good"),
+    "GiveBack": lambda job: GiveBack(job.id, job.claim),
+}
+"""The marks that end a claim."""
+MARKS: dict[str, MakeMark] = {**ENDS, "Extend": lambda job: Extend(job.id, job.claim, 10 * HOLD)}
+
+
+async def is_held_by(store: Store, job: Job) -> None:
+    """Sees that the claim has its job, by what only its holder can do, and ends it."""
+    assert await take(store) == [], "a held job was claimed"
+    assert await mark(store, Extend(job.id, job.claim, HOLD)) == [Kept.YES], "the job's holder has it no more"
+    assert await mark(store, Done(job.id, job.claim)) == [Kept.YES], "the job's holder has it no more"
