@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import smtplib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from email.message import EmailMessage
 from typing import Annotated
@@ -54,12 +54,12 @@ fastjobs.sqlite.configure(engine)  # transactions that hold what they promise, a
 reading = engine.execution_options(fastjobs_readonly=True)  # reads that wait for no writer
 
 
-async def get_tx() -> AsyncIterator[AsyncSession]:
+async def get_tx() -> AsyncGenerator[AsyncSession]:
     async with AsyncSession(engine) as session, session.begin():
         yield session
 
 
-async def get_reader() -> AsyncIterator[AsyncSession]:
+async def get_reader() -> AsyncGenerator[AsyncSession]:
     async with AsyncSession(reading) as session:
         yield session
 
@@ -147,7 +147,7 @@ async def make_report(wanted: MakeReport) -> None:
 
 
 @asynccontextmanager
-async def database(_app: FastAPI) -> AsyncIterator[None]:
+async def database(_app: FastAPI) -> AsyncGenerator[None]:
     async with engine.begin() as connection:
         await connection.run_sync(SQLModel.metadata.create_all)
     yield

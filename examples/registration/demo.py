@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
@@ -179,7 +179,7 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def mail_server(inbox: Inbox, port: int) -> Iterator[None]:
+def mail_server(inbox: Inbox, port: int) -> Generator[None]:
     controller = Controller(inbox, hostname="127.0.0.1", port=port)
     controller.start()
     try:
@@ -204,10 +204,12 @@ def show(folder: Path, ending: contextlib.ExitStack) -> App:
     good(f"it serves at {app.url}, its people and its jobs are in one SQLite file")
 
     heading("2. Two people register; each registration and its welcome mail are one transaction")
+    requests: list[str] = []
     for name, email in (("Ada", "ada@example.org"), ("Grace", "grace@example.org")):
         response = app.post("/register", name=name, email=email)
+        requests.append(response.headers.get("x-request-id", "none"))
         said = f"POST /register {name}: {response.status_code} {response.text}"
-        expect(response.status_code == 200, f"{said}, request {response.headers['x-request-id']}")
+        expect(response.status_code == 200, f"{said}, request {requests[-1]}")
 
     heading("3. Mallory's card is declined after the mail was pushed: user and mail are rolled back together")
     response = app.post("/register", name="Mallory", email="mallory@example.org", card="stolen")
@@ -217,7 +219,9 @@ def show(folder: Path, ending: contextlib.ExitStack) -> App:
 
     heading("4. The mail server refuses connections, so the jobs are retried")
     app.wait_for("will run again.*kind=welcome-mail", times=4)
-    good("each line has the ID of the request that pushed the job")
+    retried = [line for line in app.lines if "will run again" in line]
+    ids = {id for id in requests if any(f"request_id={id}" in line for line in retried)}
+    expect(ids == set(requests), "the lines have the IDs of the requests that pushed the jobs")
 
     heading("5. The mail server comes up, and the mails are sent")
     ending.enter_context(mail_server(inbox, smtp_port))
@@ -229,7 +233,7 @@ def show(folder: Path, ending: contextlib.ExitStack) -> App:
     heading("6. An address that isn't there: trying again won't mend it, so the job fails at once")
     app.post("/register", name="Nobody", email="nobody@nowhere.example")
     app.wait_for("has no welcome mail, tell support")
-    good("it's kept as failed, and its on_fail has run")
+    good("its on_fail has run")
 
     heading("7. kill -9 in the middle of a job")
     id = app.post("/reports").json()["id"]
@@ -252,8 +256,8 @@ def told_to_end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, told_to_end)
-    signal.signal(signal.SIGHUP, told_to_end)
+    for ending_signal in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending_signal, told_to_end)
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="fastjobs-demo-") as folder, contextlib.ExitStack() as ending:

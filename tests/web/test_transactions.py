@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 from fastapi import Depends, FastAPI, HTTPException, Response
@@ -26,7 +26,6 @@ MakeStore = Callable[[Any], fastjobs.Store]
 
 
 class Person(SQLModel, table=True):
-    __tablename__ = "test_transactions_person"
     id: int | None = Field(default=None, primary_key=True)
     name: str
 
@@ -59,7 +58,7 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
 def sync_engine(tmp_path: Path) -> Generator[Engine]:
     engine = create_engine(f"sqlite:///{tmp_path / 'app.db'}")
     fastjobs.sqlite.configure(engine)
-    SQLModel.metadata.create_all(engine, [SQLModel.metadata.tables[Person.__tablename__]])
+    SQLModel.metadata.create_all(engine)
     yield engine
     engine.dispose()
 
@@ -82,7 +81,7 @@ def queue(store: fastjobs.Store, ran: Ran, **options: Any) -> tuple[fastjobs.Que
     return q, mail
 
 
-def closing(engine: AsyncEngine) -> Any:
+def closing(engine: AsyncEngine) -> Callable[[Any], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def within(_app: FastAPI) -> AsyncGenerator[None]:
         yield
@@ -190,10 +189,11 @@ def test_sync_sessions_push_without_an_await(make_store: MakeStore, sync_engine:
     jobs_in_tx = fastjobs.jobs_in_tx(q, tx_of)
     app = FastAPI(lifespan=fastjobs.lifespan(q))
 
-    def route(name: str, tx: Any, jobs: Any) -> str:
-        assert isinstance(jobs, fastjobs.SyncInTx)
-        assert jobs.tx is tx
+    def route(name: str, tx: Session, jobs: Any) -> str:
+        assert type(jobs) is fastjobs.SyncInTx
+        assert jobs.tx is cast("object", tx)
         tx.add(Person(name=name))
+        tx.flush()
         id = jobs(mail).push(Mail(name=name))
         if name == "Mallory":
             raise HTTPException(402)
@@ -228,7 +228,7 @@ def test_async_connections_push_too(
     app = FastAPI(lifespan=fastjobs.lifespan(q, within=closing(engine)))
 
     async def route(jobs: Any) -> None:
-        assert isinstance(jobs, fastjobs.InTx)
+        assert type(jobs) is fastjobs.InTx
         await jobs(mail).push(Mail(name="Ada"))
 
     route.__annotations__ |= {"jobs": Annotated[fastjobs.InTx, Depends(jobs_in_tx)]}

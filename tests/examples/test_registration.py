@@ -1,0 +1,100 @@
+"""The registration example, run: the app against a mail server that comes up late, and the demo stopped half-way."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from examples.registration.demo import ROOT, Inbox, free_port, mail_server, until
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
+    """The app and the port on which it expects its mail server."""
+    smtp_port = free_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DATABASE", str(tmp_path_factory.mktemp("registration") / "app.db"))
+        patch.setenv("SMTP_PORT", str(smtp_port))
+        from examples.registration import app as module
+
+        yield module.app, smtp_port
+
+
+def test_a_mail_is_retried_until_the_server_is_up_and_a_declined_card_leaves_nothing(
+    app: tuple[Any, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox = Inbox()
+    with TestClient(app[0]) as client:
+        ada = client.post("/register", json={"name": "Ada", "email": "ada@example.org"})
+        assert ada.status_code == 200
+        mallory = {"name": "Mallory", "email": "mallory@example.org", "card": "stolen"}
+        assert client.post("/register", json=mallory).status_code == 402
+        until(lambda: "will run again" in caplog.text, "a mail is refused")
+        assert f"request_id={ada.headers['x-request-id']}" in caplog.text
+        with mail_server(inbox, app[1]):
+            until(lambda: client.get("/users").json()[0]["welcomed"], "Ada is welcomed")
+    assert inbox.addresses() == ["ada@example.org"]
+
+
+def test_an_address_that_is_not_there_is_told_to_support(
+    app: tuple[Any, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox = Inbox()
+    with mail_server(inbox, app[1]), TestClient(app[0]) as client:
+        client.post("/register", json={"name": "Nobody", "email": "nobody@nowhere.example"})
+        until(lambda: "tell support: the mail server knows no such address" in caplog.text, "on_fail runs")
+        assert inbox.mails == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": "", "email": "ada@example.org"},
+        {"name": "Ada", "email": "no address"},
+        {"name": "Ada", "email": "a@example.org\nBcc: all@example.org"},
+    ],
+)
+def test_a_form_that_is_wrong_is_refused(app: tuple[Any, int], body: dict[str, str]) -> None:
+    with TestClient(app[0]) as client:
+        assert client.post("/register", json=body).status_code == 422
+
+
+def test_a_report_is_made(app: tuple[Any, int]) -> None:
+    with TestClient(app[0]) as client:
+        id = client.post("/reports", params={"steps": 0}).json()["id"]
+        until(lambda: client.get(f"/reports/{id}").json()["finished_at_attempt"] == 1, "the report is done")
+        assert client.get("/reports/1000").status_code == 404
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_stopped_leaves_no_process_behind(how: signal.Signals, tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "examples.registration.demo"],
+        cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert demo.stdout is not None
+    with demo, demo.stdout:
+        url = ""
+        for line in demo.stdout:
+            if found := re.search(r"it serves at (http://\S+),", line):
+                url = found[1]
+                break
+        assert httpx.get(f"{url}/users", timeout=10).is_success
+        demo.send_signal(how)
+        said = demo.stdout.read()
+        demo.wait(20)
+    assert "Traceback" not in said
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/users", timeout=10)
+    assert list(tmp_path.iterdir()) == []
