@@ -11,8 +11,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from fastjobs.core.claiming import Claimable, Claimed
+from fastjobs.core.exhausted import exhausted_text
 from fastjobs.core.job import Job
-from fastjobs.core.text import kept_text
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened
 
 
@@ -99,6 +99,8 @@ class _Pick:
     def __init__(self, opened: Opened, wanted: Wanted, now: int) -> None:
         self.jobs: list[Job] = []
         self.exhausted: list[Job] = []
+        self.said: list[str] = []
+        """What is kept as the error of each of them."""
         self.again = False
         self._opened = opened
         self._limit = wanted.limit
@@ -129,8 +131,8 @@ class _Pick:
         """Writes down what was taken."""
         for hold, ids in self._holds.items():
             self._opened.raw.execute(self._opened.statements.take, (self._now + hold, json.dumps(ids)))
-        for job in self.exhausted:
-            self._opened.raw.execute(self._opened.statements.exhaust, (self._now, job.error, int(job.id)))
+        for job, said in zip(self.exhausted, self.said, strict=True):
+            self._opened.raw.execute(self._opened.statements.exhaust, (self._now, said, int(job.id)))
 
     def _due(self, kind: Claimable) -> Generator[_Row, None, None]:
         # A cursor that is read only as far as the walk gets, and no further than its kind has room.
@@ -150,10 +152,8 @@ class _Pick:
             if len(self.exhausted) >= self._limit:
                 self.again = True
                 return
-            said = kept_text(_why(attempts, kind.attempts, lost, error))
-            self.exhausted.append(
-                Job(str(id), name, payload, run_at, attempts, token + 1, lost, said, carried)
-            )
+            self.exhausted.append(Job(str(id), name, payload, run_at, attempts, token, lost, error, carried))
+            self.said.append(exhausted_text(attempts, lost, error, kind.attempts))
             return
         if lost > 0 or not kind.ahead_ok:
             if self._free <= 0:
@@ -162,14 +162,6 @@ class _Pick:
         self._room[name] -= 1
         self._holds.setdefault(kind.hold, []).append(id)
         self.jobs.append(Job(str(id), name, payload, run_at, attempts + 1, token + 1, lost, error, carried))
-
-
-def _why(attempts: int, most: int, lost: int, error: str | None) -> str:
-    if lost > 0:
-        return (
-            f"lost its worker {lost} time{'s' if lost > 1 else ''}, the last in attempt {attempts} of {most}"
-        )
-    return error if error is not None else f"its attempts were used up: it has had {attempts} of {most}"
 
 
 def _seen(opened: Opened, wanted: Wanted) -> list[Sight]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.dialects.sqlite import insert
 
 from fastjobs.clock import Clock
@@ -55,6 +55,8 @@ class SQLite:
         self._lock = threading.Lock()
         self._writer: Writer | None = None
         self._pid = 0
+        self._are_there = False
+        self._made_in: weakref.ref[RootTransaction] | None = None
         self._gate: gate.Gate | None = None
 
     async def open(self, kinds: Sequence[str]) -> None:
@@ -101,15 +103,30 @@ class SQLite:
     def prepare(self, connection: Connection, kinds: Sequence[str]) -> None:
         """Makes the app's transaction one that can be pushed in, and sees to it that each kind has a row."""
         begin_to_write(connection)
-        writer = self._writer
         known: set[str] = set()
+        writer = self._writer
         if writer is not None and writer.opened.done() and writer.opened.exception() is None:
             known = writer.opened.result().known
+        elif not self._are_there:
+            self._make_within(connection)
         unknown = [kind for kind in kinds if kind not in known]
         table = self._tables.kinds
         for kind in operations.new_kinds(connection, self._tables, unknown) if unknown else ():
             row = insert(table).values(kind=kind, first_seen=self.now()).on_conflict_do_nothing()
             connection.execute(row)
+
+    def _make_within(self, connection: Connection) -> None:
+        # The store's first call is this push: the tables come with the app's transaction, or go with it. That
+        # they are there is remembered once they were found in a transaction that hadn't made them itself.
+        made_in = self._made_in() if self._made_in is not None else None
+        if migrations.found_version(connection, self._tables) >= migrations.latest():
+            self._are_there = made_in is None or made_in is not connection.get_transaction()
+            return
+        if not self._migrates:
+            migrations.check(connection, self._tables)
+        migrations.migrate(connection, self._tables)
+        transaction = connection.get_transaction()
+        self._made_in = None if transaction is None else weakref.ref(transaction)
 
     def now(self) -> int:
         return self._clock.now()
