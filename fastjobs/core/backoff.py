@@ -12,7 +12,7 @@ Backoff = Seconds | Callable[[int], Seconds]
 
 def fourth_power(attempt: int) -> float:
     """The default: attempt⁴ seconds, so 1 s, 16 s, 81 s, 4 minutes, 10, 22, 40, 68 minutes, 1.8 hours."""
-    return float(min(attempt, 1000) ** 4)
+    return float(min(attempt, 100) ** 4)  # beyond a day from 18 on
 
 
 def wait(backoff: Backoff | None, attempt: int, random: float) -> int:

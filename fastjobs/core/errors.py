@@ -34,7 +34,8 @@ class PayloadError(FastjobsError, ValueError):
     """A value that won't go to JSON and come back equal, or a payload that doesn't fit its kind any more.
 
     `kind` is the kind's name and `field` the path to what is wrong (`user.age`, `[3].name`), or "" for the
-    value as a whole. The value itself is never in the message: it may be secret.
+    value as a whole; a dict's key is a part of it. The value itself is never in the message, as it may be
+    secret, and neither is the text of what a type's own code raised: its type and place are.
     """
 
     def __init__(self, message: str, *, kind: str = "", field: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypedDict
@@ -43,8 +44,17 @@ def predicate(permanent: PermanentIf, what: str) -> Predicate | None:
         kind: type[BaseException] = permanent
         return lambda error: isinstance(error, kind)
     if callable(permanent):
+        if inspect.iscoroutinefunction(permanent):
+            raise RegistrationError(
+                f"{what}: permanent is asked at once, so it's a plain function, not async"
+            )
         return permanent
-    types = tuple(permanent)
+    try:
+        types = tuple(permanent)
+    except TypeError:
+        raise RegistrationError(
+            f"{what}: permanent takes exception types or a predicate, not {permanent!r}"
+        ) from None
     for each in types:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
             raise RegistrationError(f"{what}: permanent takes exception types, and {each!r} is none")
@@ -84,6 +94,10 @@ def checked(name: str, settings: KindSettings) -> KindOptions:
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 1_000_000:
         raise RegistrationError(f"kind {name!r}: priority is a whole number, not {priority!r}")
     backoff = settings.get("backoff")
+    if inspect.iscoroutinefunction(backoff):
+        raise RegistrationError(
+            f"kind {name!r}: backoff is a plain function of the attempt, not an async one"
+        )
     try:
         timeout = micros(settings.get("timeout", 60), "timeout", least=1000)
         if backoff is not None and not callable(backoff):

@@ -6,16 +6,16 @@ is ASCII, so that every database and driver keeps it as it is, NUL and emoji inc
 
 from __future__ import annotations
 
-import dataclasses
-import math
+import json
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from fastjobs.core.errors import PayloadError, RegistrationError
+from fastjobs.core.refusal import why_not_json, why_not_same, why_unfit
+from fastjobs.core.sameness import Difference, difference
 
 T = TypeVar("T")
 
@@ -36,132 +36,98 @@ class Codec(Generic[T]):
             )
         try:
             self._adapter: TypeAdapter[T] = TypeAdapter(cast("type[T]", annotation))
+            # Pydantic before 2.10 has no such attribute, and raises on its own.
+            if not getattr(self._adapter, "pydantic_complete", True):
+                self._adapter.rebuild(raise_errors=True)
+        except PydanticUndefinedAnnotation as bad:
+            raise RegistrationError(
+                f"kind {kind!r}: its value is a {annotation!r}, and that has a part {bad.name!r} which isn't defined"
+                " yet. Define a value's parts before its handler"
+            ) from bad
         except PydanticUserError as bad:
             raise RegistrationError(
                 f"kind {kind!r}: its value can't be a {annotation!r}, as pydantic makes no JSON of it: {bad.message}"
             ) from bad
 
     def dump(self, value: T, most: int) -> str:
-        """The payload of the value, at most `most` bytes; else a PayloadError that names the field."""
+        """The payload of the value, at most `most` bytes; else a PayloadError that names the field.
+
+        A field goes by its alias, or by its name where the value doesn't come back by aliases (as with a
+        `serialization_alias` alone).
+        """
+        checked = self._checked(value)
+        by_alias = self._text(checked, most, by_alias=True)
+        lost = self._lost(checked, by_alias)
+        if lost is None:
+            return by_alias
+        by_name = self._text(checked, most, by_alias=False)
+        if by_name != by_alias and self._lost(checked, by_name) is None:
+            return by_name
+        raise lost
+
+    def load(self, payload: str) -> T:
+        """The value of the payload, or a PayloadError: whoever wrote it, or its kind's type, has changed."""
         try:
-            checked = self._adapter.validate_python(value)
-            text = _ascii(self._adapter.dump_json(checked, warnings=False))
-        except ValidationError as bad:
+            return self._adapter.validate_json(payload)
+        except Exception as bad:  # a type's own validator may raise anything
+            raise self._unfit(bad, "the payload doesn't fit the handler's type") from None
+
+    def _checked(self, value: T) -> T:
+        try:
+            return self._adapter.validate_python(value)
+        except Exception as bad:  # a type's own validator may raise anything
             raise self._unfit(bad, "the value doesn't fit its kind's type") from None
-        except RecursionError:
-            raise PayloadError(
-                f"kind {self.kind!r}: the value is nested too deep for JSON", kind=self.kind
-            ) from None
+
+    def _text(self, checked: T, most: int, *, by_alias: bool) -> str:
+        try:
+            text = _ascii(self._adapter.dump_json(checked, by_alias=by_alias, warnings=False))
         except Exception as bad:  # pydantic lets through what a type's own serializer raises
+            why = why_not_json(bad)
             raise PayloadError(
-                f"kind {self.kind!r}: the value doesn't go to JSON: {type(bad).__name__}: {bad}",
-                kind=self.kind,
-            ) from bad
+                f"kind {self.kind!r}: the value doesn't go to JSON: {why}", kind=self.kind
+            ) from None
         if len(text) > most:
             raise PayloadError(
                 f"kind {self.kind!r}: the value is {len(text):,} bytes as JSON, and max_payload is {most:,}."
                 " Keep what is large elsewhere, and its id in the job",
                 kind=self.kind,
             )
-        try:
-            back = self._adapter.validate_json(text)
-        except ValidationError as bad:
-            raise self._unfit(bad, "the value doesn't come back from its own JSON") from None
-        if not same(checked, back):
-            field = difference(checked, back)
-            raise PayloadError(
-                f"kind {self.kind!r}: the value doesn't come back from JSON as it was"
-                f"{f', at {field}' if field else ''}: {_why(field, checked, back)}",
-                kind=self.kind,
-                field=field,
-            )
         return text
 
-    def load(self, payload: str) -> T:
-        """The value of the payload, or a PayloadError: whoever wrote it, or its kind's type, has changed."""
+    def _lost(self, checked: T, text: str) -> PayloadError | None:
+        """What is wrong where the text doesn't give the value back."""
         try:
-            return self._adapter.validate_json(payload)
-        except ValidationError as bad:
-            raise self._unfit(bad, "the payload doesn't fit the handler's type") from None
-        except (ValueError, RecursionError) as bad:
-            raise PayloadError(
-                f"kind {self.kind!r}: the payload can't be read: {bad}", kind=self.kind
-            ) from bad
-
-    def _unfit(self, bad: ValidationError, what: str) -> PayloadError:
-        first = bad.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = path(first["loc"])
-        more = bad.error_count() - 1
+            back = self._adapter.validate_json(text)
+        except Exception as bad:  # a type's own validator may raise anything
+            return self._unfit(bad, "the value doesn't come back from its own JSON")
+        found = difference(checked, back) or _constant(text)
+        if found is None:
+            return None
         return PayloadError(
-            f"kind {self.kind!r}: {what}{f', at {field}' if field else ''}: {first['msg']}"
-            f"{f' (and {more} more)' if more else ''}",
+            f"kind {self.kind!r}: the value doesn't come back from JSON as it was"
+            f"{f', at {found.field}' if found.field else ''}: {why_not_same(found)}",
+            kind=self.kind,
+            field=found.field,
+        )
+
+    def _unfit(self, bad: Exception, what: str) -> PayloadError:
+        field, why = why_unfit(bad)
+        return PayloadError(
+            f"kind {self.kind!r}: {what}{f', at {field}' if field else ''}: {why}",
             kind=self.kind,
             field=field,
         )
 
 
-def path(loc: Sequence[int | str]) -> str:
-    """A pydantic location, or a path of keys, as text: `user.tags[2]`."""
-    text = ""
-    for part in loc:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += f".{part}" if text else str(part)
-    return text
+def _constant(text: str) -> Difference | None:
+    """Where the text has what is no JSON: `ser_json_inf_nan="constants"` writes it, and pydantic reads it back."""
+    if "Infinity" not in text and "NaN" not in text:
+        return None
+    return difference(json.loads(text, parse_constant=float), json.loads(text, parse_constant=_no_number))
 
 
-def same(left: object, right: object) -> bool:
-    """Whether both are equal and of one type; False where comparing raises or answers no truth."""
-    return type(left) is type(right) and _equal(left, right)
-
-
-def _equal(left: object, right: object) -> bool:
-    try:
-        return bool(left == right)
-    except Exception:  # a type's own __eq__ may do anything, as an array's does
-        return False
-
-
-def difference(left: object, right: object, at: tuple[int | str, ...] = ()) -> str:
-    """The path to the first part in which the two differ."""
-    inner = _parts(left), _parts(right)
-    if inner[0] is not None and inner[1] is not None and type(left) is type(right) and len(at) < 20:
-        for key, value in inner[0].items():
-            name = key if isinstance(key, int) and isinstance(left, Sequence) else str(key)
-            if key not in inner[1]:
-                return path((*at, name))
-            if not _equal(value, inner[1][key]):
-                return difference(value, inner[1][key], (*at, name))
-    return path(at)
-
-
-def _parts(value: object) -> Mapping[Any, object] | None:
-    if isinstance(value, BaseModel):
-        return dict(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return cast("Mapping[Any, object]", value)
-    if isinstance(value, (list, tuple)):
-        return dict(enumerate(cast("Sequence[object]", value)))
-    return None
-
-
-def _why(field: str, value: object, back: object) -> str:
-    found: object = value
-    for part in re.findall(r"[^.\[\]]+", field):
-        parts = _parts(found)
-        if parts is None:
-            break
-        found = parts.get(part, parts.get(int(part)) if part.isdigit() else None)
-    if isinstance(found, float) and not math.isfinite(found):
-        return "JSON has no NaN and no Infinity"
-    if type(value) is not type(back):
-        return (
-            f"a {type(value).__name__} comes back as a {type(back).__name__}, so a part of it would be lost"
-        )
-    return "JSON can't keep it, as with a secret, an excluded field or a key that is no string"
+def _no_number(name: str) -> None:
+    """Stands for it where the two are compared."""
 
 
 def _ascii(text: bytes) -> str:

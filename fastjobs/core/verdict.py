@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fastjobs.core import backoff
-from fastjobs.core.duration import SECOND, Seconds, micros
+from fastjobs.core.duration import SECOND, micros
 from fastjobs.core.errors import PayloadError, Permanent, Retry, Snooze
 from fastjobs.core.job import Job
 from fastjobs.core.marks import Done, Fail, GiveBack, Mark, TryAgain
@@ -58,8 +58,9 @@ def verdict(
     - It returned: done, unless it had run over its timeout by then. A timeout ends the attempt, as a handler that
       swallowed its cancellation need not have done its work.
     - It was stopped with the queue and raised, whatever it raised: given back, due as it was, attempt and all.
-    - `Snooze`: waits, no attempt counted. `Permanent`, a permanent error, a payload that doesn't fit: fails.
-    - Anything else: tries again after `Retry.after` or the kind's backoff, or fails at the last attempt.
+    - `Snooze`: waits, no attempt counted. `Permanent`, and an error that `permanent=` says is one: fails.
+    - Anything else: tries again after `Retry.after` or the kind's backoff, or fails at the last attempt. A `Retry`
+      is raised on purpose, so `permanent=` isn't asked of it.
     """
     if cut is Cut.LOST:
         return Verdict(None, Outcome.RETRIED)
@@ -78,7 +79,7 @@ def verdict(
         error = late
     assert error is not None
     if isinstance(error, Snooze):
-        after, remark = _after(error.after, job, random)
+        after, remark = _after(error, job, random)
         return Verdict(GiveBack(job.id, job.claim, after=after), Outcome.HELD_BACK, remark=remark)
     text = error_text(error)
     fails, remark = _is_permanent(error, options, permanent)
@@ -92,11 +93,11 @@ def verdict(
             remark=remark,
         )
     if isinstance(error, Retry):
-        after, why = _after(error.after, job, random)
+        after, why = _after(error, job, random)
     else:
         try:
             after, why = backoff.wait(options.backoff, job.attempts, random), ""
-        except Exception as bad:
+        except BaseException as bad:  # as with a handler: whatever it raises stops nothing
             after, why = backoff.fallback(job.attempts, random), f"its backoff raised {error_text(bad)}"
     remark = "; ".join(filter(None, (remark, why)))
     return Verdict(
@@ -115,6 +116,8 @@ def _is_permanent(
 ) -> tuple[bool, str]:
     if isinstance(error, Permanent):
         return True, ""
+    if isinstance(error, Retry):
+        return False, ""
     remark = ""
     for asked in (options.permanent, permanent):
         if asked is None:
@@ -122,16 +125,17 @@ def _is_permanent(
         try:
             if asked(error):
                 return True, remark
-        except Exception as bad:
+        except BaseException as bad:
             remark = f"permanent= raised {error_text(bad)}"
     return False, remark
 
 
-def _after(after: Seconds, job: Job, random: float) -> tuple[int, str]:
+def _after(error: Retry | Snooze, job: Job, random: float) -> tuple[int, str]:
     try:
-        return micros(after, "after"), ""
-    except ValueError as bad:
-        return backoff.fallback(job.attempts, random), str(bad)
+        return micros(error.after, "after"), ""
+    except Exception as bad:  # a subclass may have no `after`
+        name = type(error).__name__
+        return backoff.fallback(job.attempts, random), f"the after= of its {name} can't be: {error_text(bad)}"
 
 
 def _exception(error: BaseException) -> Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,8 @@ def settings(
         raise RegistrationError(f"workers is a whole number from 0 (push only) to 10,000, not {workers!r}")
     if isinstance(max_payload, bool) or not isinstance(max_payload, int) or max_payload < 1:
         raise RegistrationError(f"max_payload is a number of bytes, not {max_payload!r}")
+    if not isinstance(carry, Sequence):
+        raise RegistrationError(f"carry= is a list of carriers, as in [CarryRequestID()], not {carry!r}")
     for each in carry:
         if not (callable(getattr(each, "carry", None)) and callable(getattr(each, "restore", None))):
             raise RegistrationError(
@@ -63,6 +66,10 @@ def settings(
             raise RegistrationError(f"carry= takes carriers, not their classes: {each.__name__}()")
     if observe is not None and not callable(observe):
         raise RegistrationError(f"observe= is a function of a Ran, not {observe!r}")
+    if inspect.iscoroutinefunction(observe):
+        raise RegistrationError(
+            "observe= is called and not awaited, so it's a plain function, not an async one"
+        )
     try:
         return Settings(
             workers=workers,
