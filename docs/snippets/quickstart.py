@@ -1,0 +1,29 @@
+import logging
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import create_async_engine
+
+import fastjobs
+
+logging.basicConfig(level=logging.INFO)
+engine = create_async_engine("sqlite+aiosqlite:///app.db")
+fastjobs.sqlite.configure(engine)
+q = fastjobs.Queue(fastjobs.SQLStore(engine))
+
+
+class WelcomeMail(BaseModel):
+    name: str
+
+
+@q.kind("welcome-mail", attempts=5, timeout=30)
+async def welcome(mail: WelcomeMail) -> None:
+    logging.info("Welcome, %s!", mail.name)
+
+
+app = FastAPI(lifespan=fastjobs.lifespan(q))
+
+
+@app.post("/register/{name}")
+async def register(name: str) -> dict[str, str | None]:
+    return {"job": await welcome.push(WelcomeMail(name=name))}

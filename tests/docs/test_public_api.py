@@ -1,0 +1,79 @@
+"""The public list: a change of it is a change of this file, and each name is there, documented and behind its door."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastjobs
+
+ROOT = Path(__file__).parent.parent.parent
+
+PUBLIC = """
+    CarryError CarryRequestID Carrier ClaimLost Extra FastjobsError InTx Kind Kinds LostWorker Memory NotAwaited
+    OutOfAttempts Outcome PayloadError Permanent PushError Queue QueueError Ran RegistrationError RequestIDMiddleware
+    Retry SQLStore Snooze Store StoreError StoreTimeout SyncInTx current_job jobs_in_tx lifespan request_id sqlite
+    supports
+"""
+
+
+def test_the_public_list_is_this() -> None:
+    assert sorted(fastjobs.__all__) == sorted(PUBLIC.split())
+
+
+@pytest.mark.parametrize("name", fastjobs.__all__)
+def test_each_public_name_is_there_and_says_what_it_promises(name: str) -> None:
+    found = getattr(fastjobs, name)
+    assert name in dir(fastjobs)
+    assert inspect.getdoc(found)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in fastjobs.__all__ if inspect.isclass(getattr(fastjobs, name))]
+)
+def test_each_public_method_says_what_it_promises(name: str) -> None:
+    found = getattr(fastjobs, name)
+    bare = [
+        member
+        for member, value in vars(found).items()
+        if not member.startswith("_")
+        and inspect.isfunction(value)
+        and not inspect.getdoc(getattr(found, member))
+    ]
+    assert bare == []
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'fastjobs' has no attribute 'nothing'"):
+        _ = fastjobs.nothing
+
+
+def test_a_star_import_gives_the_public_list() -> None:
+    names: dict[str, object] = {}
+    exec("from fastjobs import *", names)
+    assert set(fastjobs.__all__) <= set(names)
+
+
+def test_a_missing_package_names_the_extra_to_install() -> None:
+    program = (
+        "import sys; sys.modules['sqlalchemy'] = None\n"  # as where it isn't installed
+        "import fastjobs\n"
+        "try: fastjobs.SQLStore\n"
+        "except ImportError as error: print(error)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
+    ).stdout
+    assert (
+        told == 'fastjobs.SQLStore needs sqlalchemy, which isn\'t installed: pip install "fastjobs[sqlite]"\n'
+    )
+
+
+def test_a_mistake_inside_fastjobs_is_not_told_as_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastjobs, "_DOORS", {"gone": ("fastjobs.web.gone", "fastapi")})
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'fastjobs\.web\.gone'"):
+        _ = fastjobs.gone
