@@ -107,7 +107,8 @@ class Fence(Subject):
         assert await mark(store, end(job), end(job)) == [Kept.YES, Kept.LOST]
         assert await mark(store, end(job)) == [Kept.LOST]
         again = await take(store)
-        attempts = {TryAgain: [2], GiveBack: [1]}.get(type(end(job)), [])
+        sent = end(job)
+        attempts = [2] if isinstance(sent, TryAgain) else [1] if isinstance(sent, GiveBack) else []
         assert [each.attempts for each in again] == attempts
 
     @_ending

@@ -74,11 +74,11 @@ class Transactions(Subject):
             assert inspect.isawaitable(answer) is not app.way.sync
             if not isinstance(answer, list):
                 answer = await answer
-            assert len(answer) == 1
+            assert len(list[str | None](answer)) == 1
             await tx.commit()
         assert await payloads(store) == ["1"]
 
-    async def test_a_push_of_no_jobs_answers_no_ids(self, store: Store, app: App) -> None:
+    async def test_a_push_of_no_jobs_in_a_transaction_answers_no_ids(self, store: Store, app: App) -> None:
         within, _ = _within(store)
         async with app.begin() as tx:
             assert list(await tx.push(within(tx.tx))) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -114,7 +114,7 @@ class App:
         return self.engine.sync_engine if isinstance(self.engine, AsyncEngine) else self.engine
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[Transaction]:
+    async def begin(self) -> AsyncGenerator[Transaction]:
         """A new session or connection, closed at the end."""
         tx = self.way.make(self.engine)
         if isinstance(tx, AsyncConnection):

@@ -1,0 +1,130 @@
+"""The suite names the promise that a store breaks: each store of `faulty` fails the test that tells its fault.
+
+The suite's tests are called here as they are, without a pytest of their own for each store, so that it's quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import StaticPool, create_engine
+
+from fastjobs.core.job import NewJob
+from fastjobs.stores.memory import Memory
+from fastjobs.testing import Clock, StoreSuite
+from fastjobs.testing.suite.lifecycle import Lifecycle
+from fastjobs.testing.suite.transactions import Transactions
+from fastjobs.testing.suite.ways import WAYS, App
+from tests.stores.faulty import FAULTS, TRANSACTION_FAULTS
+
+
+class Suite(StoreSuite):
+    """The suite to call, with less patience: a store in memory answers at once."""
+
+    time_limit = 2
+
+
+def cases(subject: type, *, without: type | None = None) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """The subject's tests with their names as pytest says them, and what they are parametrized with."""
+    for name, test in inspect.getmembers(subject, inspect.iscoroutinefunction):
+        if not name.startswith("test_") or (without is not None and hasattr(without, name)):
+            continue
+        marks: list[pytest.Mark] = [
+            each for each in getattr(test, "pytestmark", []) if each.name == "parametrize"
+        ]
+        choices: list[list[tuple[str, dict[str, Any]]]] = []
+        for each in marks:
+            ids = each.kwargs["ids"]
+            names = [ids(value) for value in each.args[1]] if callable(ids) else list(ids)
+            choices.append(
+                [(id, {each.args[0]: value}) for id, value in zip(names, each.args[1], strict=True)]
+            )
+        for chosen in itertools.product(*choices):
+            ids = "-".join(id for id, _ in chosen)
+            values = {key: value for _, more in chosen for key, value in more.items()}
+            yield (f"{name}[{ids}]" if ids else name), test, values
+
+
+def failing(
+    store: type[Memory], wanted: Sequence[tuple[str, Any, dict[str, Any]]]
+) -> dict[str, BaseException]:
+    """The tests that fail with the store, by name."""
+
+    async def run() -> dict[str, BaseException]:
+        failed: dict[str, BaseException] = {}
+        for name, test, values in wanted:
+            clock = Clock()
+            given: dict[str, Any] = {"store": store(clock=clock), "clock": clock, **values}
+            if "app" in inspect.signature(test).parameters:
+                engine = create_engine("sqlite://", poolclass=StaticPool)
+                given["app"] = App(WAYS[0], engine)
+                await given["app"].set_up()
+            names = list(inspect.signature(test).parameters)[1:]
+            try:
+                await test(Suite(), **{each: given[each] for each in names})
+            except pytest.skip.Exception:
+                pass
+            except (Exception, pytest.fail.Exception) as broken:
+                failed[name] = broken
+            finally:
+                if "app" in given:
+                    given["app"].sync_engine.dispose()
+        return failed
+
+    return asyncio.run(run())
+
+
+PLAIN = list(cases(Suite, without=Transactions))
+IN_A_TRANSACTION = list(cases(Transactions))
+
+
+def test_a_sound_store_passes() -> None:
+    assert failing(Memory, [*PLAIN, *IN_A_TRANSACTION]) == {}
+
+
+def test_no_two_subjects_have_a_test_of_one_name() -> None:
+    """One would hide the other in the suite."""
+    names = Counter(
+        name for subject in StoreSuite.__mro__[1:] for name in vars(subject) if name.startswith("test_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("store", "told"), [pytest.param(*each, id=f"{each[0].__name__}-{each[1][5:]}") for each in FAULTS]
+)
+def test_a_broken_promise_is_named(store: type[Memory], told: str) -> None:
+    (case,) = (case for case in PLAIN if case[0] == told)
+    assert list(failing(store, [case])) == [told]
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [pytest.param(*each, id=f"{each[0].__name__}-{each[1][5:]}") for each in TRANSACTION_FAULTS],
+)
+def test_a_broken_promise_of_a_transaction_is_named(store: type[Memory], told: str) -> None:
+    cases = [case for case in IN_A_TRANSACTION if case[0].partition("[")[0] == told]
+    assert {name.partition("[")[0] for name in failing(store, cases)} == {told}
+
+
+def test_every_test_can_fail() -> None:
+    """With a store that keeps nothing, only the tests of what is empty pass, and those of extras are skipped."""
+
+    class Nothing(Memory):
+        async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+            return [str(n) for n, _ in enumerate(jobs)]
+
+    passing = {name for name, _, _ in PLAIN} - set(failing(Nothing, PLAIN)) - set(vars(Lifecycle))
+    assert passing == {
+        "test_a_batch_of_no_marks_is_answered_by_none",
+        "test_a_claim_tells_the_stores_now",
+        "test_a_claim_that_finds_nothing_writes_nothing",
+        "test_a_push_of_no_jobs_answers_no_ids",
+        "test_next_in_is_none_while_no_job_of_these_kinds_waits",
+    }
