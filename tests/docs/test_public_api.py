@@ -41,6 +41,7 @@ def test_each_public_method_says_what_it_promises(name: str) -> None:
         member
         for member, value in vars(found).items()
         if not member.startswith("_")
+        and not hasattr(fastjobs.Carrier, member)  # what its Protocol says holds for it
         and inspect.isfunction(value)
         and not inspect.getdoc(getattr(found, member))
     ]
