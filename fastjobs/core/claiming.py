@@ -36,7 +36,10 @@ class Claimed:
     jobs: list[Job] = field(default_factory=list[Job])
     """The claimed jobs: by priority, then due time, then id."""
     exhausted: list[Job] = field(default_factory=list[Job])
-    """Jobs that this claim failed as their attempts were used up: the caller owes each its `on_fail`."""
+    """Jobs that this claim failed as their attempts were used up: the caller owes each its `on_fail`.
+
+    Each is as it was before; the error kept with it is `core.exhausted.exhausted_text`.
+    """
     again: bool = False
     """Something was in the way (parked, contended): ask again at once rather than after a poll."""
     next_in: int | None = None

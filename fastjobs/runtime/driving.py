@@ -12,6 +12,9 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any
 
+_LEFT: list[object] = []
+"""Coroutines that refused to be closed: kept, as the interpreter would try, and complain, once more."""
+
 
 class Drive:
     """One coroutine being driven."""
@@ -52,7 +55,11 @@ class Drive:
             return
 
     def _close(self) -> None:
+        chain: list[object] = [self._coro]
+        while (inner := getattr(chain[-1], "cr_await", None)) is not None:
+            chain.append(inner)
         try:
             self._step(self._coro.close)
         except BaseException:  # RuntimeError where it ignores GeneratorExit; else what it raises
             self.stubborn = True
+            _LEFT.extend(chain)

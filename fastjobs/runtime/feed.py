@@ -139,6 +139,9 @@ class Feed:
                 await pause(self._clock, AGAIN * (1 + self._clock.random()))
             elif len(claimed.jobs) + len(claimed.exhausted) < room:
                 sleep = self._poll
-                if claimed.next_in is not None:
+                if claimed.next_in:
                     sleep = min(sleep, max(claimed.next_in / SECOND, 0.001))
+                # Due already and not taken: it's for a worker that is free, and none is.
+                self._wants_room = claimed.next_in == 0
                 await wait(self._wake, self._clock, sleep)
+                self._wants_room = False

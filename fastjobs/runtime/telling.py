@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from fastjobs.core.duration import SECOND
-from fastjobs.core.errors import LostWorker, OutOfAttempts
+from fastjobs.core.exhausted import out_of_attempts
 from fastjobs.core.job import Job
 from fastjobs.core.marks import GiveBack, Kept, TryAgain
 from fastjobs.core.outcome import Outcome, Ran
@@ -54,7 +54,7 @@ class Teller:
     def exhausted(self, run: Run, attempts: int) -> Owed | None:
         """A claim failed a job, as its attempts were used up. What is owed to it, if anything."""
         job = run.job
-        error = out_of_attempts(job, attempts)
+        error = out_of_attempts(job.attempts, job.lost, job.error, attempts)
         say(logging.ERROR, "a job failed for good", **run.fields(), err=error_text(error))
         self._observed(run, Outcome.FAILED, error, 0.0)
         return Owed(run, error) if run.kind.failed is not None else None
@@ -111,23 +111,6 @@ class Teller:
             )
         except Exception as raised:
             say_error("observe= failed", raised, **run.fields())
-
-
-def out_of_attempts(job: Job, attempts: int) -> OutOfAttempts:
-    """What a job failed with that a claim failed."""
-    last = f"; before that: {job.error}" if job.error else ""
-    if job.lost:
-        times = "once" if job.lost == 1 else f"{job.lost} times"
-        return LostWorker(
-            f"lost its worker {times}, the last in attempt {job.attempts} of {attempts}{last}",
-            attempts=job.attempts,
-            lost=job.lost,
-        )
-    return OutOfAttempts(
-        f"its kind has {attempts} attempts now, and it has used {job.attempts}{last}",
-        attempts=job.attempts,
-        lost=0,
-    )
 
 
 def waited(job: Job, now: int) -> float:

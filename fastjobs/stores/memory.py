@@ -19,6 +19,7 @@ from typing import ClassVar
 from fastjobs.clock import Clock, SystemClock
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
+from fastjobs.core.exhausted import exhausted_text
 from fastjobs.core.job import FailedJob, Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.store import Extra, Pusher, SyncPusher
@@ -127,12 +128,14 @@ class Memory:
                     free_only += needs_free
                     if left is not None:
                         room[term.kind] = left - 1
+            spent = [_job(row) for row in exhausted]
             for row in exhausted:
+                most = terms[row.kind].attempts
                 self._end_claim(row)
-                self._fail(row, now, _out_of_attempts(row))
+                self._fail(row, now, exhausted_text(row.attempts, row.lost, row.error, most))
             return Claimed(
                 jobs=[self._hold(row, now + term.hold) for row, term in taken],
-                exhausted=[_job(row) for row in exhausted],
+                exhausted=spent,
                 next_in=self._next_in(terms, now) if len(taken) < limit else None,
                 now=now,
             )
@@ -330,9 +333,3 @@ def _job(row: _Row) -> Job:
 def _number(id: str) -> int:
     """The number of an id, or -1 for what is none of this store's."""
     return int(id) if id.isascii() and id.isdigit() and len(id) < 20 else -1
-
-
-def _out_of_attempts(row: _Row) -> str:
-    if row.lost:
-        return f"LostWorker: it lost its worker {row.lost} times, and its {row.attempts} attempts are used up"
-    return row.error or f"OutOfAttempts: its {row.attempts} attempts are used up"
