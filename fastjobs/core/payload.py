@@ -15,7 +15,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from fastjobs.core.errors import PayloadError, RegistrationError
 from fastjobs.core.refusal import why_not_json, why_not_same, why_unfit
-from fastjobs.core.sameness import Difference, difference
+from fastjobs.core.sameness import Difference, difference, not_finite
 
 T = TypeVar("T")
 
@@ -99,10 +99,16 @@ class Codec(Generic[T]):
         try:
             back = self._adapter.validate_json(text)
         except Exception as bad:  # a type's own validator may raise anything
-            return self._unfit(bad, "the value doesn't come back from its own JSON")
+            found = not_finite(checked)
+            return (
+                self._not_same(found)
+                if found
+                else self._unfit(bad, "the value doesn't come back from its JSON")
+            )
         found = difference(checked, back) or _constant(text)
-        if found is None:
-            return None
+        return self._not_same(found) if found else None
+
+    def _not_same(self, found: Difference) -> PayloadError:
         return PayloadError(
             f"kind {self.kind!r}: the value doesn't come back from JSON as it was"
             f"{f', at {found.field}' if found.field else ''}: {why_not_same(found)}",

@@ -67,9 +67,7 @@ def why_not_json(bad: Exception) -> str:
     if "surrogates not allowed" in text:
         return "a text in it has half of a surrogate pair, which is no character"
     if "invalid utf-8" in text:
-        return (
-            "bytes in it are no UTF-8; a model with ser_json_bytes and val_json_bytes of 'base64' keeps them"
-        )
+        return "bytes in it are no UTF-8; pydantic's Base64Bytes keeps any"
     return _raised(bad)
 
 

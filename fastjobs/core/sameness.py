@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
@@ -55,6 +56,18 @@ def _difference(left: object, right: object, at: tuple[int | str, ...], typed: b
             return found
         excused = excused or not _equal(value, theirs[key])
     return None if excused else here
+
+
+def not_finite(value: object, at: tuple[int | str, ...] = ()) -> Difference | None:
+    """Where the value has a NaN or an infinity, which pydantic writes as null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return Difference(path(at), value, None)
+    if len(at) < _DEEPEST:
+        for key, part in (_parts(value) or {}).items():
+            found = not_finite(part, (*at, key if isinstance(key, int) else str(key)))
+            if found is not None:
+                return found
+    return None
 
 
 def _equal(left: object, right: object) -> bool:
