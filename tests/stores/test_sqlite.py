@@ -1,36 +1,79 @@
-"""SQLStore on SQLite keeps every promise of the suite, over sync and async engines, configured or not."""
+"""SQLStore on SQLite keeps every promise of the suite.
+
+The whole suite runs on one make-up, an async engine that is configured. What another make-up can change runs on the
+others: the transactions on engines as they come, and the writer's thread over a sync engine.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
 
 import fastjobs.sqlite
+from fastjobs.store import Store
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock, StoreSuite
+from fastjobs.testing.suite.claiming import Claiming
+from fastjobs.testing.suite.lifecycle import Lifecycle
+from fastjobs.testing.suite.subject import Subject
+from fastjobs.testing.suite.transactions import Transactions
 
 
-class _OnSQLite(StoreSuite):
+def _fast(engine: Engine) -> None:
+    # The suite makes a file a test; what a power cut does to it is nothing that it looks at.
+    def no_sync(connection: Any, _: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA synchronous = OFF")
+        cursor.close()
+
+    event.listen(engine, "connect", no_sync)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the tables in it: to make them takes longer than most tests do."""
+    path = tmp_path_factory.mktemp("made") / "made.db"
+
+    async def make() -> None:
+        store = SQLStore(create_engine(f"sqlite:///{path}", poolclass=NullPool))
+        await store.open()
+        await store.close()
+
+    asyncio.run(make())
+    return path
+
+
+class _OnSQLite(Subject):
     configured: ClassVar[bool]
-    over: ClassVar[str]
-    """Whether the store has the app's sync engine or its async one."""
+    is_async: ClassVar[bool]
+    """Whether the store has the app's async engine."""
 
     @pytest.fixture
-    def engine(self, tmp_path: Path) -> Iterator[Engine]:
-        engine = create_engine(f"sqlite:///{tmp_path}/app.db")
+    def path(self, tmp_path: Path, made: Path) -> Path:
+        return Path(shutil.copy(made, tmp_path / "app.db"))
+
+    @pytest.fixture
+    def engine(self, path: Path) -> Iterator[Engine]:
+        engine = create_engine(f"sqlite:///{path}")
+        _fast(engine)
         if self.configured:
             fastjobs.sqlite.configure(engine)
         yield engine
         engine.dispose()
 
     @pytest.fixture
-    async def async_engine(self, tmp_path: Path) -> AsyncIterator[AsyncEngine]:
-        engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/app.db")
+    async def async_engine(self, path: Path) -> AsyncIterator[AsyncEngine]:
+        engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+        _fast(engine.sync_engine)
         if self.configured:
             fastjobs.sqlite.configure(engine)
         yield engine
@@ -38,24 +81,26 @@ class _OnSQLite(StoreSuite):
 
     @pytest.fixture
     async def store(
-        self, clock: Clock, engine: Engine, async_engine: AsyncEngine
+        self, clock: Clock, path: Path, engine: Engine, async_engine: AsyncEngine
     ) -> AsyncIterator[SQLStore]:
-        store = SQLStore(engine if self.over == "sync" else async_engine, clock=clock)
+        store = SQLStore(async_engine if self.is_async else engine, clock=clock, synchronous="NORMAL")
+        self._wal = f"{path}-wal"
         yield store
         await store.close()
 
-
-class TestSQLiteConfigured(_OnSQLite):
-    configured, over = True, "sync"
-
-
-class TestSQLiteConfiguredAsync(_OnSQLite):
-    configured, over = True, "async"
+    async def writes(self, store: Store) -> int | None:
+        """All that is written goes to the file's log."""
+        found = os.stat(self._wal)
+        return hash((found.st_size, found.st_mtime_ns))
 
 
-class TestSQLiteAsItComes(_OnSQLite):
-    configured, over = False, "sync"
+class TestSQLite(_OnSQLite, StoreSuite):
+    configured, is_async = True, True
 
 
-class TestSQLiteAsItComesAsync(_OnSQLite):
-    configured, over = False, "async"
+class TestSQLiteAsItComes(_OnSQLite, Transactions):
+    configured, is_async = False, False
+
+
+class TestSQLiteOverASyncEngine(_OnSQLite, Claiming, Lifecycle):
+    configured, is_async = True, False

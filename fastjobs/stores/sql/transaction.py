@@ -7,7 +7,7 @@ is added is the wake-up after the outermost commit, and the refusal of a commit 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import UnboundExecutionError
@@ -103,6 +103,8 @@ class Within:
 
 
 class _Sync:
+    sync: ClassVar[Literal[True]] = True
+
     def __init__(self, within: Within) -> None:
         self._within = within
 
@@ -112,6 +114,8 @@ class _Sync:
 
 
 class _Async:
+    sync: ClassVar[Literal[False]] = False
+
     def __init__(
         self, within: Within, run_sync: Callable[..., Coroutine[Any, Any, list[str | None]]]
     ) -> None:
