@@ -161,6 +161,8 @@ class FailedStore(Store, Protocol):
 class Pusher(Protocol):
     """Pushes through someone's transaction (TRANSACTIONS)."""
 
+    sync: ClassVar[Literal[False]] = False
+
     def push(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, list[str | None]]:
         """As `Store.push`, kept as the transaction commits and not at all as it, or its savepoint, rolls back."""
         ...
@@ -168,6 +170,8 @@ class Pusher(Protocol):
 
 class SyncPusher(Protocol):
     """Pushes through someone's sync transaction (TRANSACTIONS)."""
+
+    sync: ClassVar[Literal[True]] = True
 
     def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         """As `Pusher.push`."""

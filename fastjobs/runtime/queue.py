@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -240,7 +239,7 @@ class Queue:
         store = self.store
         require(store, Extra.TRANSACTIONS, "in_()")
         pusher = cast("TransactionStore", store).within(tx, self.wake, unfinished)
-        return pusher, not inspect.iscoroutinefunction(pusher.push)
+        return pusher, pusher.sync
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

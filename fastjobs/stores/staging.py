@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 from weakref import WeakSet
 
 from sqlalchemy import Connection, event
@@ -59,6 +59,8 @@ def pusher(tx: object, hooks: Hooks) -> Pusher | SyncPusher:
 
 
 class _SyncStager:
+    sync: ClassVar[Literal[True]] = True
+
     def __init__(self, tx: Session | Connection, stage: _Stage, hooks: Hooks) -> None:
         self._tx = tx
         self._stage = stage
@@ -70,6 +72,8 @@ class _SyncStager:
 
 
 class _Stager:
+    sync: ClassVar[Literal[False]] = False
+
     def __init__(self, tx: AsyncSession | AsyncConnection, stage: _Stage, hooks: Hooks) -> None:
         self._tx = tx
         self._stage = stage
@@ -172,6 +176,7 @@ class _ConnectionStage(_Stage):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._released: list[tuple[Staged, Hooks]] = []
+        event.listen(connection, "savepoint", self._save)
         event.listen(connection, "release_savepoint", self._release)
         event.listen(connection, "rollback_savepoint", self._roll_back_to)
         event.listen(connection, "rollback", self._roll_back)
@@ -196,9 +201,14 @@ class _ConnectionStage(_Stage):
         self._released.clear()
         return level
 
+    def _save(self, connection: Connection, name: str | None) -> None:
+        self._current(connection)
+
     def _release(self, connection: Connection, name: str, context: Any) -> None:
-        # It comes before the release, and only after that is the one around it the current one.
-        self._released += self._pushed.pop(self._current(connection), ())
+        # It comes before the release, and only after that is the one around it the current one: what this one
+        # had waits for the next thing that happens to the connection.
+        level = self._current(connection)
+        self._released += self._pushed.pop(level, ())
 
     def _roll_back_to(self, connection: Connection, name: str, context: Any) -> None:
         self.drop(self._current(connection))
@@ -207,11 +217,12 @@ class _ConnectionStage(_Stage):
         self.end()
 
     def _commit(self, connection: Connection, commit: Callable[[], None]) -> None:
-        self.ask()
         self._current(connection)
         try:
+            self.ask()
             commit()
         except BaseException:
+            # The rollback that is due now tells of itself by no event.
             self.end()
             raise
         # A savepoint that is open still commits with the rest. One that failed to be released doesn't.
