@@ -18,7 +18,7 @@ from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import FailedJob, Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
 from fastjobs.store import Pusher, SyncPusher
-from fastjobs.stores.memory import Memory, _Row, _State  # pyright: ignore[reportPrivateUsage]
+from fastjobs.stores.memory import Memory, _Row, _State
 
 FAULTS: list[tuple[type[Memory], str]] = []
 """A store, and the name of the test that tells its fault."""
@@ -512,15 +512,26 @@ class CarriesTheSameForABatch(Memory):
 # Transactions
 
 
-class _Now:
+Tell = Callable[[], None]
+Ask = Callable[[], str | None]
+
+
+def _finished() -> str | None:
+    return None
+
+
+class _Pushes:
     def __init__(self, push: Callable[[Sequence[NewJob]], list[str | None]]) -> None:
-        self.push = push
+        self._push = push
+
+    def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        return self._push(jobs)
 
 
 @told_in_a_transaction_by("test_a_push_goes_with_a_rollback")
 class PushesBesideTheTransaction(Memory):
-    def within(self, tx: object, committed: Callable[[], None], *more: Any) -> Pusher | SyncPusher:
-        super().within(tx, committed, *more)
+    def within(self, tx: object, committed: Tell, unfinished: Ask = _finished) -> Pusher | SyncPusher:
+        super().within(tx, committed, unfinished)
 
         def push(jobs: Sequence[NewJob]) -> list[str | None]:
             rows = self._new(jobs)
@@ -528,7 +539,7 @@ class PushesBesideTheTransaction(Memory):
             committed()
             return [row.id for row in rows]
 
-        return _Now(push)
+        return _Pushes(push)
 
 
 class _Staging(Memory):
@@ -536,9 +547,9 @@ class _Staging(Memory):
 
     outermost_alone = True
 
-    def within(self, tx: object, committed: Callable[[], None], *more: Any) -> Pusher | SyncPusher:
+    def within(self, tx: object, committed: Tell, unfinished: Ask = _finished) -> Pusher | SyncPusher:
         if not isinstance(tx, Session):
-            return super().within(tx, committed, *more)
+            return super().within(tx, committed, unfinished)
         rows: list[_Row] = []
 
         def deliver(session: Session) -> None:
@@ -560,7 +571,7 @@ class _Staging(Memory):
             rows.extend(new)
             return [row.id for row in new]
 
-        return _Now(push)
+        return _Pushes(push)
 
 
 told_in_a_transaction_by("test_a_push_goes_with_its_savepoint_in_a_transaction_that_commits")(_Staging)
@@ -574,30 +585,25 @@ class TakesAReleaseForACommit(_Staging):
 
 @told_in_a_transaction_by("test_committed_is_called_after_the_outermost_commit_alone")
 class WakesBeforeTheCommit(Memory):
-    def within(self, tx: object, committed: Callable[[], None], *more: Any) -> Pusher | SyncPusher:
-        sound = cast("SyncPusher", super().within(tx, committed, *more))
+    def within(self, tx: object, committed: Tell, unfinished: Ask = _finished) -> Pusher | SyncPusher:
+        sound = cast("SyncPusher", super().within(tx, committed, unfinished))
 
         def push(jobs: Sequence[NewJob]) -> list[str | None]:
             committed()
             return sound.push(jobs)
 
-        return _Now(push)
+        return _Pushes(push)
 
 
 @told_in_a_transaction_by("test_committed_is_called_after_the_outermost_commit_alone")
 class WakesNobody(Memory):
-    def within(self, tx: object, committed: Callable[[], None], *more: Any) -> Pusher | SyncPusher:
-        return super().within(tx, lambda: None, *more)
+    def within(self, tx: object, committed: Tell, unfinished: Ask = _finished) -> Pusher | SyncPusher:
+        return super().within(tx, lambda: None, unfinished)
 
 
 @told_in_a_transaction_by("test_unfinished_is_asked_by_the_outermost_commit_alone")
 class AsksAtEveryRelease(Memory):
-    def within(
-        self,
-        tx: object,
-        committed: Callable[[], None],
-        unfinished: Callable[[], str | None] = lambda: None,
-    ) -> Pusher | SyncPusher:
+    def within(self, tx: object, committed: Tell, unfinished: Ask = _finished) -> Pusher | SyncPusher:
         if isinstance(tx, Session):
 
             def ask(session: Session) -> None:
@@ -610,14 +616,16 @@ class AsksAtEveryRelease(Memory):
 
 @told_in_a_transaction_by("test_what_is_no_transaction_is_refused")
 class TakesAnythingForATransaction(Memory):
-    def within(self, tx: object, committed: Callable[[], None], *more: Any) -> Pusher | SyncPusher:
-        return super().within(tx, committed, *more) if isinstance(tx, Session) else _Now(lambda jobs: [])
+    def within(self, tx: object, committed: Tell, unfinished: Ask = _finished) -> Pusher | SyncPusher:
+        return (
+            super().within(tx, committed, unfinished) if isinstance(tx, Session) else _Pushes(lambda jobs: [])
+        )
 
 
 @told_in_a_transaction_by("test_a_commit_that_fails_keeps_no_push")
 class KeepsBeforeTheCommit(Memory):
-    def within(self, tx: object, committed: Callable[[], None], *more: Any) -> Pusher | SyncPusher:
-        sound = super().within(tx, committed, *more)
+    def within(self, tx: object, committed: Tell, unfinished: Ask = _finished) -> Pusher | SyncPusher:
+        sound = super().within(tx, committed, unfinished)
         if not isinstance(tx, Session):
             return sound
         rows: list[_Row] = []
@@ -628,8 +636,11 @@ class KeepsBeforeTheCommit(Memory):
                 rows.clear()
                 committed()
 
+        def drop(session: Session) -> None:
+            rows.clear()
+
         event.listen(tx, "before_commit", keep)
-        event.listen(tx, "after_rollback", lambda session: rows.clear())
+        event.listen(tx, "after_rollback", drop)
 
         def push(jobs: Sequence[NewJob]) -> list[str | None]:
             tx.connection()
@@ -637,4 +648,4 @@ class KeepsBeforeTheCommit(Memory):
             rows.extend(new)
             return [row.id for row in new]
 
-        return _Now(push)
+        return _Pushes(push)

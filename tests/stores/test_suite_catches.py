@@ -41,7 +41,7 @@ def cases(subject: type, *, without: type | None = None) -> Iterator[tuple[str, 
         choices: list[list[tuple[str, dict[str, Any]]]] = []
         for each in marks:
             ids = each.kwargs["ids"]
-            names = [ids(value) for value in each.args[1]] if callable(ids) else list(ids)
+            names = [str(ids(value)) for value in each.args[1]] if callable(ids) else list[str](ids)
             choices.append(
                 [(id, {each.args[0]: value}) for id, value in zip(names, each.args[1], strict=True)]
             )
@@ -128,3 +128,16 @@ def test_every_test_can_fail() -> None:
         "test_a_push_of_no_jobs_answers_no_ids",
         "test_next_in_is_none_while_no_job_of_these_kinds_waits",
     }
+
+
+def test_a_store_that_hangs_fails_its_tests_in_time() -> None:
+    class Hangs(Memory):
+        async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+            await asyncio.Event().wait()
+            return []
+
+    class Impatient(StoreSuite):
+        time_limit = 0.01
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(Impatient().test_a_job_with_no_time_is_due_at_once(Hangs()))

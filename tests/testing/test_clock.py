@@ -54,8 +54,12 @@ def test_a_step_moves_the_wall_clock_alone() -> None:
 def test_timers_fire_in_order_each_at_its_own_time() -> None:
     clock = Clock(start=0)
     fired: list[tuple[str, int]] = []
+
+    def ask(name: str, delay: float) -> None:
+        clock.call_later(delay, lambda: fired.append((name, clock.now())))
+
     for name, delay in (("c", 3), ("a", 1), ("b", 2), ("b2", 2), ("d", 4.000001)):
-        clock.call_later(delay, lambda name=name: fired.append((name, clock.now())))
+        ask(name, delay)
     clock.advance(4)
     assert fired == [("a", 1_000_000), ("b", 2_000_000), ("b2", 2_000_000), ("c", 3_000_000)]
     assert (clock.now(), clock.waiting) == (4_000_000, 1)

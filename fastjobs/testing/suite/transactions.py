@@ -70,11 +70,10 @@ class Transactions(Subject):
     async def test_a_push_is_sync_where_its_transaction_is(self, store: Store, app: App) -> None:
         within, _ = _within(store)
         async with app.begin() as tx:
-            answer = within(tx.tx).push([NewJob(kind="mail", payload="1")])
+            answer: Any = within(tx.tx).push([NewJob(kind="mail", payload="1")])
             assert inspect.isawaitable(answer) is not app.way.sync
-            if not isinstance(answer, list):
-                answer = await answer
-            assert len(list[str | None](answer)) == 1
+            ids = await answer if inspect.isawaitable(answer) else answer
+            assert len(ids) == 1
             await tx.commit()
         assert await payloads(store) == ["1"]
 
