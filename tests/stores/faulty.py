@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, Literal, cast
 
 from sqlalchemy import event
 from sqlalchemy.orm import Session
@@ -521,6 +521,8 @@ def _finished() -> str | None:
 
 
 class _Pushes:
+    sync: ClassVar[Literal[True]] = True
+
     def __init__(self, push: Callable[[Sequence[NewJob]], list[str | None]]) -> None:
         self._push = push
 

@@ -1,4 +1,7 @@
-"""The suite on pushes through a transaction of the app's own (TRANSACTIONS), in each way that SQLAlchemy has one."""
+"""The suite on pushes through a transaction of the app's own (TRANSACTIONS), in each way that SQLAlchemy has one.
+
+It's long for a file: one subject, and a test for each of the ways that a transaction ends.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,9 @@ class Transactions(Subject):
     async def test_a_push_is_sync_where_its_transaction_is(self, store: Store, app: App) -> None:
         within, _ = _within(store)
         async with app.begin() as tx:
-            answer: Any = within(tx.tx).push([NewJob(kind="mail", payload="1")])
+            pusher = within(tx.tx)
+            assert pusher.sync is app.way.sync
+            answer: Any = pusher.push([NewJob(kind="mail", payload="1")])
             assert inspect.isawaitable(answer) is not app.way.sync
             ids = await answer if inspect.isawaitable(answer) else answer
             assert len(ids) == 1
