@@ -1,8 +1,8 @@
 """Jobs in the process's own memory: for tests, and to read as the specification.
 
 It keeps every promise but the one of a push that outlives the process. Whatever it does is done under one
-lock and never awaits, as a transaction may commit from any thread; only `within` knows of SQLAlchemy. It's
-long for a file, so that all of what a store does to a job is read in one place.
+lock and never awaits, as a transaction may commit from any thread; only `within` knows of SQLAlchemy.
+Longer than 300 lines, so that all of what a store does to a job is read in one place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stores broken on purpose, one promise each, and the test of the suite that must name it.
 
-It's longer than a file should be, as it's a list: what each fault does is a line or a few of a store that is sound
+Longer than 300 lines, as it's a list: what each fault does is a line or a few of a store that is sound
 in all else. That line is often inside `Memory`, so the faults reach into it.
 """
 

@@ -1,6 +1,6 @@
 """The suite on pushes through a transaction of the app's own (TRANSACTIONS), in each way that SQLAlchemy has one.
 
-It's long for a file: one subject, and a test for each of the ways that a transaction ends.
+Longer than 300 lines, as it's one subject, with a test for each way that a transaction ends.
 """
 
 from __future__ import annotations
