@@ -91,7 +91,9 @@ async def test_no_statement_of_a_claim_or_a_mark_reads_all_jobs(
         for name in Statements.__slots__:
             if name in ("push", "new_kind", "known_kinds"):
                 continue
-            plan = connection.execute("EXPLAIN QUERY PLAN " + getattr(texts, name), _parameters(name)).fetchall()
+            plan = connection.execute(
+                "EXPLAIN QUERY PLAN " + getattr(texts, name), _parameters(name)
+            ).fetchall()
             steps = [str(step[3]) for step in plan]
             jobs = [step for step in steps if "fastjobs_jobs" in step or step.split()[1] == "j"]
             assert jobs, f"{name}: {steps}"
@@ -116,7 +118,9 @@ async def test_failed_pages_are_read_by_their_index(store: SQLStore, path: Path)
 
 
 @pytest.mark.parametrize(
-    "text", ["a\0b", '"\\u0000\\ud800"', "é∑🎉", "'; DROP TABLE fastjobs_jobs; --", "x" * 200_000, ""], ids=len
+    "text",
+    ["a\0b", '"\\u0000\\ud800"', "é∑🎉", "'; DROP TABLE fastjobs_jobs; --", "x" * 200_000, ""],
+    ids=len,
 )
 async def test_a_payload_comes_back_as_it_was_pushed(store: SQLStore, text: str) -> None:
     await store.push([NewJob(kind="mail", payload=text, carried=text)])

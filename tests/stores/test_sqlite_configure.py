@@ -69,7 +69,12 @@ async def test_reads_that_are_followed_by_writes_lose_nothing(engine: AsyncEngin
 
 
 async def test_a_connection_is_set_up(engine: AsyncEngine) -> None:
-    for name, wanted in (("journal_mode", "wal"), ("foreign_keys", 1), ("busy_timeout", 5000), ("synchronous", 2)):
+    for name, wanted in (
+        ("journal_mode", "wal"),
+        ("foreign_keys", 1),
+        ("busy_timeout", 5000),
+        ("synchronous", 2),
+    ):
         assert await value(engine, f"PRAGMA {name}") == wanted
 
 
@@ -122,9 +127,7 @@ async def test_autocommit_takes_no_turn_and_begins_nothing(engine: AsyncEngine, 
 
 async def test_the_turn_ends_after_the_commit_and_not_before(engine: AsyncEngine, path: Path) -> None:
     seen: list[bool] = []
-    event.listen(
-        engine.sync_engine, "commit", lambda _: seen.append(its_gate(path)._holder is not None)
-    )
+    event.listen(engine.sync_engine, "commit", lambda _: seen.append(its_gate(path)._holder is not None))
     async with engine.begin() as connection:
         await connection.execute(text("UPDATE t SET n = 1"))
         assert its_gate(path)._holder is not None
@@ -275,7 +278,9 @@ async def _begun(engine: AsyncEngine) -> Any:
     return connection
 
 
-async def test_an_engine_that_made_itself_a_new_pool_is_configured_still(engine: AsyncEngine, path: Path) -> None:
+async def test_an_engine_that_made_itself_a_new_pool_is_configured_still(
+    engine: AsyncEngine, path: Path
+) -> None:
     await engine.dispose()
     async with engine.begin() as connection:
         assert its_gate(path)._holder is not None

@@ -105,7 +105,9 @@ async def test_one_that_waits_too_long_is_told_who_has_it() -> None:
     async def other() -> None:
         await gate.enter_async(0.02)
 
-    with pytest.raises(sqlite3.OperationalError, match=r"database is locked.*the-long-request has had it for 0\.\d s"):
+    with pytest.raises(
+        sqlite3.OperationalError, match=r"database is locked.*the-long-request has had it for 0\.\d s"
+    ):
         await asyncio.create_task(other())
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
         await asyncio.to_thread(gate.enter, 0.02)

@@ -97,7 +97,11 @@ async def test_calls_that_gathered_are_committed_together(store: SQLStore) -> No
     ids = await asyncio.gather(*tasks)
     assert [id for (id,) in ids] == [str(n + 1) for n in range(50)]
     # The blocker's own COMMIT comes first.
-    assert [text for text in seen if "BEGIN" in text or "COMMIT" in text] == ["COMMIT", "BEGIN IMMEDIATE", "COMMIT"]
+    assert [text for text in seen if "BEGIN" in text or "COMMIT" in text] == [
+        "COMMIT",
+        "BEGIN IMMEDIATE",
+        "COMMIT",
+    ]
 
 
 async def test_one_that_cannot_be_done_does_not_sink_the_group(store: SQLStore) -> None:
@@ -232,7 +236,10 @@ async def test_the_stdlib_connection_is_found_under_aiosqlite(path: Path) -> Non
     assert type(raw) is sqlite3.Connection
     assert names == ["AsyncAdapt_aiosqlite_connection"], "the app's own listeners set it up"
     assert raw.isolation_level is None
-    pragmas = [raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "busy_timeout")]
+    pragmas = [
+        raw.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "busy_timeout")
+    ]
     assert pragmas == ["wal", 2, 0]
     await store.close()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):

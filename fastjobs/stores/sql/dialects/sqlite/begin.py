@@ -173,7 +173,13 @@ class _Transactions:
         return None
 
     def do_commit(self, proxied: Any) -> None:
-        self._commit(proxied)
+        try:
+            self._commit(proxied)
+        except BaseException:
+            # SQLite leaves a transaction open whose COMMIT it refused, over a deferred foreign key. SQLAlchemy counts
+            # it as over, and would give the connection back with it, and with the lock.
+            self.do_rollback(proxied)
+            raise
         self._leave(proxied.dbapi_connection)
         wake_now(_info(proxied))
 

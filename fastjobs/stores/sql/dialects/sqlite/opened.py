@@ -48,6 +48,9 @@ class Opened:
             self._proxied = self._run(self._pool.connect)
             self.raw = _stdlib(self._proxied)
             self.path, self.key = _set_up(self.raw, synchronous)
+        except sqlite3.ProgrammingError as error:
+            self.close()
+            raise _of_another_thread(engine, error) from error
         except BaseException:
             self.close()
             raise
@@ -144,21 +147,25 @@ def _stdlib(proxied: PoolProxiedConnection) -> sqlite3.Connection:
     return raw
 
 
+def _of_another_thread(engine: Engine, error: sqlite3.ProgrammingError) -> StoreError:
+    if (
+        not engine.url.database
+    ):  # SQLAlchemy binds connections to their thread where they are in memory, and only there
+        return StoreError(files.IN_MEMORY)
+    return StoreError(
+        f"the connection can't be used from the queue's thread: make the engine without check_same_thread=True ({error})"
+    )
+
+
 def _set_up(raw: sqlite3.Connection, synchronous: Synchronous) -> tuple[str, FileKey]:
     if sqlite3.sqlite_version_info < _OLDEST:
         raise StoreError(
             f"SQLite {sqlite3.sqlite_version} is too old: 3.35 has what the queue needs (RETURNING)"
         )
-    try:
-        raw.isolation_level = None
-        raw.row_factory = None
-        raw.text_factory = str
-        path = files.database_path(raw)
-    except sqlite3.ProgrammingError as error:
-        raise StoreError(
-            "the connection can't be used from the queue's thread: make the engine without"
-            f" check_same_thread=True ({error})"
-        ) from error
+    raw.isolation_level = None
+    raw.row_factory = None
+    raw.text_factory = str
+    path = files.database_path(raw)
     if not path:
         raise StoreError(files.IN_MEMORY)
     key = files.file_key(path)
