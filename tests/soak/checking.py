@@ -1,0 +1,333 @@
+"""Checks a history: what was promised of pushes, claims, marks and runs, and whether it was so.
+
+Pure functions of what the processes wrote down and what the tables held in the end. Held twice is said of claims,
+never of handlers: a process that was stopped for longer than its hold wakes and goes on. What a killed process did
+last may have had its effect and no line; so an unanswered mark may have been kept, and a claim may be missing, which
+its job's next claim then follows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.soak.history import Claim, Fault, History, Left, Marked
+
+_FAILED = 3
+"""The state of a job that is kept as failed."""
+
+
+class Violation(NamedTuple):
+    """A promise that was broken."""
+
+    rule: str
+    what: str
+
+
+class Indexed:
+    """A history, by job, claim and process."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.claims: dict[str, list[Claim]] = defaultdict(list)
+        """Each job's claims, by their tokens."""
+        for claim in sorted(history.claims, key=lambda each: (each.claim, each.at)):
+            self.claims[claim.id].append(claim)
+        self.marks: dict[tuple[str, int], list[Marked]] = defaultdict(list)
+        for mark in history.marks:
+            self.marks[mark.id, mark.claim].append(mark)
+        self.left: dict[str, Left] = {row.id: row for row in history.left}
+        self.ids: dict[str, set[str]] = defaultdict(set)
+        """The ids of the jobs that were seen of each ref."""
+        for claim in history.claims:
+            self.ids[claim.ref].add(claim.id)
+        for row in history.left:
+            self.ids[row.ref].add(row.id)
+        self.started = {(start.id, start.claim) for start in history.starts}
+        self.faults: dict[str, list[Fault]] = defaultdict(list)
+        for fault in history.faults:
+            self.faults[fault.process].append(fault)
+
+    def pairs(self) -> Iterator[tuple[Claim, Claim]]:
+        """Each claim with the job's next one."""
+        for claims in self.claims.values():
+            yield from pairwise(claims)
+
+    def ends(self, claim: Claim, *answers: str | None) -> list[Marked]:
+        """The marks that end this claim and were answered so; None is for those that had no answer."""
+        return [
+            mark
+            for mark in self.marks.get((claim.id, claim.claim), ())
+            if mark.ends and mark.answer in answers
+        ]
+
+    def next_of(self, claim: Claim) -> Claim | None:
+        """The job's next claim."""
+        later = [each for each in self.claims[claim.id] if each.claim > claim.claim]
+        return later[0] if later else None
+
+
+# --- pushes -----------------------------------------------------------------------------------------------------
+
+
+def lost(of: Indexed) -> Iterator[str]:
+    """Each acknowledged push has its one job, which ended done or failed."""
+    for push in of.history.pushes:
+        if push.outcome != "acked" or push.doomed:
+            continue
+        id, seen = push.id or "", of.ids.get(push.ref, set())
+        if seen != {id}:
+            yield f"push {push.ref} was acknowledged as job {id}, and its jobs are {sorted(seen) or 'none'}"
+            continue
+        row = of.left.get(id)
+        if row is not None and row.state != _FAILED:
+            yield f"job {id} of push {push.ref} is left in state {row.state}"
+        elif row is None and not any(
+            mark.what == "done" for claim in of.claims[id] for mark in of.ends(claim, "yes", None)
+        ):
+            yield f"job {id} of push {push.ref} is gone, and nothing said that it's done"
+
+
+def unfounded(of: Indexed) -> Iterator[str]:
+    """No job of a push that was rolled back, refused or never tried; one at most of a push without an answer."""
+    pushes = {push.ref: push for push in of.history.pushes}
+    for push in of.history.pushes:
+        if push.doomed and push.outcome == "acked":
+            yield f"push {push.ref} is in what was rolled back, and was acknowledged"
+    for ref, ids in of.ids.items():
+        tried = pushes.get(ref)
+        if tried is None:
+            yield f"jobs {sorted(ids)} are of push {ref}, which nobody tried"
+        elif tried.doomed or tried.outcome in ("refused", "rolled back"):
+            yield f"push {ref} was {'rolled back' if tried.doomed else 'refused'}, and is jobs {sorted(ids)}"
+        elif len(ids) > 1:
+            yield f"push {ref} is jobs {sorted(ids)}"
+    for id, claims in of.claims.items():
+        refs = {claim.ref for claim in claims} | ({of.left[id].ref} if id in of.left else set[str]())
+        if len(refs) > 1:
+            yield f"the id {id} was used for pushes {sorted(refs)}"
+
+
+def torn(of: Indexed) -> Iterator[str]:
+    """A business row and its job are there together, or neither is."""
+    for push in of.history.pushes:
+        if not push.in_tx:
+            continue
+        has_row, has_job = push.ref in of.history.orders, push.ref in of.ids
+        if has_row != has_job:
+            yield f"push {push.ref} has {'a row and no job' if has_row else 'a job and no row'}"
+        if has_row and (push.doomed or push.outcome in ("refused", "rolled back")):
+            yield f"push {push.ref} was rolled back, and its row is there"
+    tried = {push.ref for push in of.history.pushes if push.in_tx}
+    for ref in sorted(of.history.orders - tried):
+        yield f"the row {ref} is of no push"
+
+
+# --- claims and marks -------------------------------------------------------------------------------------------
+
+
+def held_twice(of: Indexed) -> Iterator[str]:
+    """No job is claimed before its last claim's hold was over, unless a mark ended that claim."""
+    for first, second in of.pairs():
+        if first.claim == second.claim:
+            yield f"job {first.id} was claimed twice by token {first.claim}"
+            continue
+        if of.ends(first, "yes", None):
+            continue
+        extended = [
+            mark.until
+            for mark in of.marks.get((first.id, first.claim), ())
+            if not mark.ends and mark.answer in ("yes", "stop")
+        ]
+        until = max(first.until, *extended) if extended else first.until
+        if second.now < until:
+            yield (
+                f"job {first.id} was held by {first.process} (claim {first.claim}) for another"
+                f" {(until - second.now) / 1e6:.3f} s as {second.process} claimed it (claim {second.claim})"
+            )
+
+
+def late(of: Indexed) -> Iterator[str]:
+    """A mark of a claim that a later one followed changed nothing."""
+    for first, second in of.pairs():
+        for mark in of.marks.get((first.id, first.claim), ()):
+            if mark.answer not in ("yes", "stop"):
+                continue
+            # Each mark that ends a claim moves the token on. Where the next claim's is the very next, none had.
+            is_next = mark.ends and second.claim == first.claim + 1
+            if mark.asked_at > second.at or is_next:
+                yield (
+                    f"job {first.id}: {mark.what} of claim {first.claim} by {first.process} was kept,"
+                    f" though {second.process} had it by claim {second.claim}"
+                )
+            elif mark.what in ("done", "fail"):
+                yield f"job {first.id} was claimed (claim {second.claim}) after it had ended: {mark.what}"
+
+
+def marks_without_cause(of: Indexed) -> Iterator[str]:
+    """A claim is ended once, by what its handler did; and a mark is lost only to a later claim or an earlier mark."""
+    hows: dict[tuple[str, int], str] = {(end.id, end.claim): end.how for end in of.history.ends}
+    for claim in of.history.claims:
+        kept, unanswered = of.ends(claim, "yes"), of.ends(claim, None)
+        if len(kept) > 1:
+            yield f"job {claim.id}: claim {claim.claim} was ended {len(kept)} times"
+        for mark in kept:
+            how = hows.get((claim.id, claim.claim), "nothing")
+            if (mark.what == "done") != (how == "ok") and mark.what != "give back":
+                yield f"job {claim.id}: claim {claim.claim} is marked {mark.what} after {how}"
+        if of.ends(claim, "lost") and not (kept or unanswered or of.next_of(claim)):
+            yield f"job {claim.id}: the end of claim {claim.claim} was lost, and nobody else had it"
+
+
+# --- runs -------------------------------------------------------------------------------------------------------
+
+
+def started_twice(of: Indexed) -> Iterator[str]:
+    """Each claim runs its job once, and only a claim does."""
+    claimed = {(claim.id, claim.claim) for claim in of.history.claims if not claim.exhausted}
+    for (id, claim), times in Counter((start.id, start.claim) for start in of.history.starts).items():
+        if times > 1:
+            yield f"job {id} was started {times} times by claim {claim}"
+        if (id, claim) not in claimed:
+            yield f"job {id} was started by claim {claim}, which isn't one"
+
+
+def attempts(of: Indexed) -> Iterator[str]:
+    """No job runs more often than its kind says, and it fails only at its last attempt or for good reason."""
+    for claim in of.history.claims:
+        most = of.history.attempts[claim.kind]
+        if claim.attempts > most or (claim.exhausted and claim.attempts < most):
+            said = "given up" if claim.exhausted else "claimed"
+            yield f"job {claim.id} was {said} at attempt {claim.attempts} of {most}"
+    for row in of.history.left:
+        most, fails = of.history.attempts[row.kind], row.kind in of.history.always_fails
+        if row.state == _FAILED and row.attempts < most and not fails:
+            yield f"job {row.id} ({row.kind}) failed at attempt {row.attempts} of {most}"
+    for push in of.history.pushes:
+        kinds = {claim.kind for claim in of.claims.get(push.id or "", ())}
+        if push.outcome == "acked" and kinds & of.history.always_fails and push.id not in of.left:
+            yield f"job {push.id} never works, and isn't kept as failed"
+    for id, times in Counter(of.history.on_fails).items():
+        if times > 1 or id not in of.left:
+            yield f"on_fail of job {id} ran {times} times, {'' if id in of.left else 'and it has not failed'}"
+
+
+def cause(of: Indexed, first: Claim, second: Claim) -> str | None:
+    """Why a job was claimed again, by what is written down; None where nothing explains it."""
+    own = of.faults[first.process]
+    ended = {mark.what for mark in of.ends(first, "yes")}
+    if "try again" in ended:
+        return "retry"
+    over = [fault.what for fault in own if fault.since <= second.at and fault.until >= first.at]
+    if "give back" in ended:
+        if "stop" in over:
+            return "stop"
+        # It was claimed ahead, and no worker came free for it: no run of it is repeated.
+        return None if (first.id, first.claim) in of.started else "not begun"
+    for what in ("kill", "poison", "freeze"):
+        if what in over:
+            return what
+    for fault in of.history.faults:
+        # It may have been stopped in the middle of a write, and nobody else writes then.
+        if fault.what == "freeze" and fault.since <= second.at and fault.until >= first.at:
+            return "freeze of another"
+    if of.ends(first, None):
+        return "unanswered"
+    return "stall" if "stall" in over else None
+
+
+def repeats_without_cause(of: Indexed) -> Iterator[str]:
+    """A job is claimed again only after a retry, a stop, a kill, or a process that had no time."""
+    for first, second in of.pairs():
+        if cause(of, first, second) is None:
+            yield (
+                f"job {first.id} ({first.kind}) was claimed again by {second.process} (claim {second.claim}) after"
+                f" {first.process} (claim {first.claim}), and nothing says why"
+            )
+
+
+# --- the processes and the file ---------------------------------------------------------------------------------
+
+
+def deaths(of: Indexed) -> Iterator[str]:
+    """No process ends that wasn't told to."""
+    for process, faults in of.faults.items():
+        whats = {fault.what for fault in faults}
+        if "death" in whats and "poison" not in whats:
+            yield f"{process} ended by itself"
+
+
+def broken(of: Indexed) -> Iterator[str]:
+    """The database says that it's whole."""
+    if of.history.integrity != "ok":
+        yield of.history.integrity
+
+
+RULES: dict[str, Callable[[Indexed], Iterator[str]]] = {
+    "lost": lost,
+    "unfounded": unfounded,
+    "torn": torn,
+    "held twice": held_twice,
+    "late mark kept": late,
+    "mark without cause": marks_without_cause,
+    "started twice": started_twice,
+    "attempts": attempts,
+    "repeat without cause": repeats_without_cause,
+    "death": deaths,
+    "integrity": broken,
+}
+"""Each rule by its name."""
+
+
+def check(history: History) -> list[Violation]:
+    """Every promise that the history shows broken."""
+    of = Indexed(history)
+    return [Violation(rule, what) for rule, broken in RULES.items() for what in broken(of)]
+
+
+class Counts(NamedTuple):
+    """What a run came to."""
+
+    acked: int
+    rolled_back: int
+    unanswered: int
+    refused: int
+    unanswered_kept: int
+    """Of those without an answer, how many were kept all the same."""
+    claims: int
+    runs: int
+    done: int
+    failed: int
+    faults: Counter[str]
+    repeats: Counter[str]
+    """By their cause."""
+    late_ends: int
+    """Ends of a claim that another had followed, all ignored."""
+    late_renewals: int
+
+
+def count(history: History) -> Counts:
+    """The numbers for the table."""
+    of = Indexed(history)
+    outcomes = Counter("rolled back" if push.doomed else push.outcome for push in history.pushes)
+    followed = {(first.id, first.claim) for first, _ in of.pairs()}
+    late = Counter(
+        mark.ends for mark in history.marks if mark.answer == "lost" and (mark.id, mark.claim) in followed
+    )
+    return Counts(
+        acked=outcomes["acked"],
+        rolled_back=outcomes["rolled back"],
+        unanswered=outcomes[None],
+        refused=outcomes["refused"],
+        unanswered_kept=sum(push.outcome is None and push.ref in of.ids for push in history.pushes),
+        claims=sum(not claim.exhausted for claim in history.claims),
+        runs=len(history.starts),
+        done=len({mark.id for mark in history.marks if mark.what == "done" and mark.answer == "yes"}),
+        failed=sum(row.state == _FAILED for row in history.left),
+        faults=Counter(fault.what for fault in history.faults),
+        repeats=Counter(cause(of, first, second) or "none" for first, second in of.pairs()),
+        late_ends=late[True],
+        late_renewals=late[False],
+    )

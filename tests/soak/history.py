@@ -1,0 +1,209 @@
+"""What happened, read from the files and the tables, as values that the checker goes through."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.soak.recording import SUFFIX, lines
+
+CLIENTS = "clients"
+NEMESIS = "nemesis"
+
+
+class Pushed(NamedTuple):
+    """A push that a client tried."""
+
+    ref: str
+    in_tx: bool
+    """A business row of the same ref goes with it."""
+    doomed: bool
+    """It's in a transaction, or a savepoint, that is rolled back on purpose."""
+    outcome: str | None
+    """"acked", "rolled back", "refused" (nothing was sent), or None where no answer came, or an error."""
+    id: str | None = None
+
+
+class Claim(NamedTuple):
+    """A job that a claim answered. An exhausted one counts as claimed, and holds nothing."""
+
+    process: str
+    id: str
+    claim: int
+    kind: str
+    ref: str
+    attempts: int
+    now: int
+    until: int
+    """The end of its hold as it was claimed, in Unix microseconds by the store's clock."""
+    at: int
+    exhausted: bool = False
+
+
+class Marked(NamedTuple):
+    """A mark that was asked."""
+
+    process: str
+    id: str
+    claim: int
+    what: str
+    asked_at: int
+    answer: str | None
+    """None where the process had no answer: the mark may be kept or not."""
+    until: int = 0
+    """An extended hold's end."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ends its claim."""
+        return self.what != "extend"
+
+
+class Started(NamedTuple):
+    """A handler that was called."""
+
+    process: str
+    id: str
+    claim: int
+    ref: str
+    attempt: int
+    at: int
+
+
+class Ended(NamedTuple):
+    """A handler that returned ("ok") or raised (the exception's name)."""
+
+    process: str
+    id: str
+    claim: int
+    how: str
+    at: int
+
+
+class Fault(NamedTuple):
+    """What was done to a process, or came over it."""
+
+    process: str
+    what: str
+    """"kill", "freeze", "stop", "poison", "stall", or "death" for one that nobody had ordered."""
+    since: float
+    until: float = inf
+
+
+class Left(NamedTuple):
+    """A row of the jobs' table, at the end."""
+
+    id: str
+    kind: str
+    ref: str
+    state: int
+    attempts: int
+
+
+@dataclass(frozen=True)
+class History:
+    """All of it. Moments are nanoseconds by the machine's monotonic clock."""
+
+    attempts: Mapping[str, int]
+    """How often a job of each kind may run."""
+    always_fails: frozenset[str] = frozenset()
+    """The kinds whose jobs never end done."""
+    pushes: list[Pushed] = field(default_factory=list[Pushed])
+    claims: list[Claim] = field(default_factory=list[Claim])
+    marks: list[Marked] = field(default_factory=list[Marked])
+    starts: list[Started] = field(default_factory=list[Started])
+    ends: list[Ended] = field(default_factory=list[Ended])
+    on_fails: list[str] = field(default_factory=list[str])
+    """The ids of jobs whose on_fail was called."""
+    faults: list[Fault] = field(default_factory=list[Fault])
+    left: list[Left] = field(default_factory=list[Left])
+    orders: frozenset[str] = frozenset()
+    """The refs of the business rows."""
+    integrity: str = "ok"
+
+
+def read(folder: Path, attempts: Mapping[str, int], always_fails: Iterable[str]) -> History:
+    """The history that a run has left in its folder. Its processes have ended."""
+    made = History(attempts=attempts, always_fails=frozenset(always_fails), **_tables(folder / "app.db"))
+    for file in sorted(folder.glob(f"*{SUFFIX}")):
+        process = file.name.removesuffix(SUFFIX)
+        if process == CLIENTS:
+            _clients(made, lines(file))
+        elif process == NEMESIS:
+            _nemesis(made, lines(file))
+        else:
+            _app(made, process, lines(file))
+    return made
+
+
+def _clients(made: History, said: list[list[Any]]) -> None:
+    tried: dict[str, Pushed] = {}
+    for _, what, ref, *rest in said:
+        if what == "try":
+            in_tx, doomed = rest
+            tried[ref] = Pushed(ref, in_tx, doomed, None)
+        else:
+            tried[ref] = tried[ref]._replace(outcome=what, id=rest[0] if rest else None)
+    made.pushes.extend(tried.values())
+
+
+def _nemesis(made: History, said: list[list[Any]]) -> None:
+    made.faults.extend(Fault(process, what, at) for at, what, process in said)
+
+
+def _app(made: History, process: str, said: list[list[Any]]) -> None:
+    asked: dict[tuple[str, int, str], list[int]] = {}
+    frozen: list[float] = []
+    for at, what, *rest in said:
+        match what:
+            case "claimed":
+                made.claims.append(Claim._make((process, *rest, at, False)))
+            case "exhausted":
+                made.claims.append(Claim._make((process, *rest, rest[-1], at, True)))
+            case "marking":
+                id, claim, word = rest
+                asked.setdefault((id, claim, word), []).append(at)
+            case "marked":
+                id, claim, word, answer, until = rest
+                # The latest that was asked: those before had no answer, and no later one is asked meanwhile.
+                asked_at = asked[id, claim, word].pop()
+                made.marks.append(Marked(process, id, claim, word, asked_at, answer, until))
+            case "start":
+                made.starts.append(Started._make((process, *rest, at)))
+            case "end":
+                made.ends.append(Ended._make((process, *rest, at)))
+            case "on_fail":
+                made.on_fails.append(rest[0])
+            case "freeze":
+                frozen.append(at)
+            case "woke":
+                made.faults.append(Fault(process, "freeze", frozen.pop(), at))
+            case "poisoned":
+                made.faults.append(Fault(process, "poison", at))
+            case "stalled":
+                made.faults.append(Fault(process, "stall", at - rest[0] * 1e9, at))
+            case _:
+                raise ValueError(f"{process} has written down {what!r}, which nobody reads")
+    made.faults.extend(Fault(process, "freeze", at) for at in frozen)
+    for (id, claim, word), moments in asked.items():
+        made.marks.extend(Marked(process, id, claim, word, moment, None) for moment in moments)
+
+
+def _tables(file: Path) -> dict[str, Any]:
+    connection = sqlite3.connect(file)
+    try:
+        jobs = connection.execute(
+            "SELECT CAST(id AS TEXT), kind, payload, state, attempts FROM fastjobs_jobs"
+        ).fetchall()
+        return {
+            "left": [Left(id, kind, json.loads(payload)["ref"], *rest) for id, kind, payload, *rest in jobs],
+            "orders": frozenset(ref for (ref,) in connection.execute('SELECT ref FROM "order"')),
+            "integrity": ", ".join(line for (line,) in connection.execute("PRAGMA integrity_check")),
+        }
+    finally:
+        connection.close()

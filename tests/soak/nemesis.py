@@ -1,0 +1,62 @@
+"""The nemesis: it kills, stops and freezes the app's processes while they work, in an order that a seed decides."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from random import Random
+
+from tests.soak.kinds import Push, Work
+from tests.soak.load import Clients
+from tests.soak.processes import Fleet, Slot
+
+
+class Nemesis:
+    """Faults, each aimed at a process that has something to lose."""
+
+    def __init__(self, fleet: Fleet, clients: Clients, random: Random) -> None:
+        self._fleet = fleet
+        self._clients = clients
+        self._random = random
+
+    async def run(self, seconds: float, *, kills: int, stops: int, freezes: int, poisons: int) -> None:
+        """Does all of it in about so many seconds; one that comes late is done all the same."""
+        faults = ["kill"] * kills + ["stop"] * stops + ["freeze"] * freezes + ["poison"] * poisons
+        self._random.shuffle(faults)
+        loop = asyncio.get_running_loop()
+        began, each = loop.time(), seconds / max(1, len(faults))
+        freezing: list[asyncio.Task[None]] = []
+        for number, fault in enumerate(faults):
+            moment = began + each * (number + self._random.uniform(0.2, 0.8))
+            await asyncio.sleep(max(0.0, moment - loop.time()))
+            if fault in ("freeze", "poison"):
+                freezing.append(asyncio.create_task(self._push(fault)))
+            else:
+                await self._end(fault)
+        await asyncio.gather(*freezing)
+        await asyncio.sleep(max(0.0, began + seconds - loop.time()))
+
+    async def _end(self, fault: str) -> None:
+        slot = await self._target()
+        # Long jobs first, so that it's in the middle of some.
+        await asyncio.gather(*(self._push("long", slot) for _ in range(2)))
+        await asyncio.sleep(self._random.uniform(0.05, 0.5))
+        slot.order(fault, signal.SIGKILL if fault == "kill" else signal.SIGTERM)
+
+    async def _target(self) -> Slot:
+        """A process that serves, and isn't frozen just now: waking one is another's."""
+        while True:
+            frozen = self._fleet.frozen()
+            slots = [slot for slot in self._fleet.slots if slot.ready.is_set() and slot.name not in frozen]
+            if slots:
+                return self._random.choice(slots)
+            await asyncio.sleep(0.05)
+
+    async def _push(self, fault: str, slot: Slot | None = None) -> None:
+        kinds = {"long": "long", "freeze": "freezes", "poison": "poison"}
+        work = Work(ref=self._clients.ref())
+        if fault == "freeze":
+            # Some end as they wake, so that their end comes late; some go on, and are told that their job is gone.
+            work.freeze, work.lingers = True, self._random.choice((0.0, 0.0, 0.5))
+        to = (slot or await self._target()).url
+        await self._clients.push(Push(kind=kinds[fault], work=work), in_tx=False, to=to)

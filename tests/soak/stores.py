@@ -1,0 +1,116 @@
+"""SQLStore with a recorder around its claims and marks, and two that are broken on purpose: the controls."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from fastjobs import SQLStore
+from fastjobs.clock import SystemClock
+from fastjobs.store import Claimable, Claimed, Extend, Kept, Mark
+from tests.soak.recording import Recorder
+
+_told: ContextVar[int] = ContextVar("_told")
+_WORDS = {
+    "Done": "done",
+    "TryAgain": "try again",
+    "Fail": "fail",
+    "GiveBack": "give back",
+    "HoldBack": "hold back",
+    "Extend": "extend",
+}
+
+
+class _ToldClock(SystemClock):
+    """Remembers, for each task, what it told: so the recorder knows the very now that a call was made with."""
+
+    def now(self) -> int:
+        now = super().now()
+        _told.set(now)
+        return now
+
+
+class Recorded(SQLStore):
+    """Writes down each claim and mark, before it's asked and after it's answered."""
+
+    def __init__(self, engine: AsyncEngine, recorder: Recorder) -> None:
+        super().__init__(engine, clock=_ToldClock())
+        self._recorder = recorder
+        self._claims: dict[tuple[str, int], int] = {}
+
+    def claim_of(self, id: str, attempt: int) -> int:
+        """The claim by which this process runs this attempt; asked once, as the attempt starts."""
+        return self._claims.pop((id, attempt))
+
+    async def claim(
+        self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
+    ) -> Claimed:
+        claimed = await super().claim(kinds, limit, ahead=ahead, others=others)
+        holds = {each.kind: each.hold for each in kinds}
+        for job in claimed.jobs:
+            self._claims[job.id, job.attempts] = job.claim
+            said = (job.id, job.claim, job.kind, _ref(job.payload), job.attempts)
+            self._recorder.write("claimed", *said, claimed.now, claimed.now + holds[job.kind])
+        for job in claimed.exhausted:
+            # What failed it has moved its token on, and answers it as it was before.
+            said = (job.id, job.claim + 1, job.kind, _ref(job.payload), job.attempts)
+            self._recorder.write("exhausted", *said, claimed.now)
+        return claimed
+
+    async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
+        words = [_WORDS[type(each).__name__] for each in marks]
+        for each, word in zip(marks, words, strict=True):
+            self._recorder.write("marking", each.id, each.claim, word)
+        kept = await super().mark(marks)
+        now = _told.get()
+        for each, word, answer in zip(marks, words, kept, strict=True):
+            until = now + each.hold if isinstance(each, Extend) else 0
+            self._recorder.write("marked", each.id, each.claim, word, answer.value, until)
+        return kept
+
+
+class _NoFence(SQLStore):
+    """Takes a mark for one of whichever claim has the job by now."""
+
+    async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
+        connection = sqlite3.connect(str(self._engine.url.database))
+        try:
+            tokens = dict(connection.execute("SELECT CAST(id AS TEXT), claim FROM fastjobs_jobs").fetchall())
+        finally:
+            connection.close()
+        return await super().mark([replace(each, claim=tokens.get(each.id, each.claim)) for each in marks])
+
+
+class _NoHold(SQLStore):
+    """Holds nothing: what it has claimed may be claimed again at once."""
+
+    async def claim(
+        self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
+    ) -> Claimed:
+        kinds = [replace(each, hold=1) for each in kinds]
+        return await super().claim(kinds, limit, ahead=ahead, others=others)
+
+
+class RecordedNoFence(Recorded, _NoFence):
+    """Its marks are taken whatever their claim."""
+
+
+class RecordedNoHold(Recorded, _NoHold):
+    """Its claims hold nothing."""
+
+
+CONTROLS: dict[str, type[Recorded]] = {
+    "none": Recorded,
+    "no-fence": RecordedNoFence,
+    "no-hold": RecordedNoHold,
+}
+
+
+def _ref(payload: str) -> str:
+    ref: str = json.loads(payload)["ref"]
+    return ref
