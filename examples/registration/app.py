@@ -36,7 +36,7 @@ log = logging.getLogger("registration")
 # --- what is kept -----------------------------------------------------------------------------------------------
 
 
-class User(SQLModel, table=True):
+class Person(SQLModel, table=True):
     id: int | None = Field(default=None, primary_key=True)
     name: str
     email: str = Field(unique=True)
@@ -83,30 +83,30 @@ Jobs = Annotated[fastjobs.InTx, Depends(jobs_in_tx)]
 
 
 class WelcomeMail(BaseModel):
-    user: int
+    person: int
 
 
 @q.kind("welcome-mail", attempts=60, backoff=1, timeout=15)
 async def welcome(mail: WelcomeMail) -> None:
     async with AsyncSession(reading) as session:
-        user = await session.get(User, mail.user)
-    if user is None or user.welcomed:
+        person = await session.get(Person, mail.person)
+    if person is None or person.welcomed:
         return  # nothing left to do: done
     try:
-        await asyncio.to_thread(send, user.name, user.email, fastjobs.current_job().id)
+        await asyncio.to_thread(send, person.name, person.email, fastjobs.current_job().id)
     except smtplib.SMTPRecipientsRefused as refused:
         if all(code >= 500 for code, _ in refused.recipients.values()):
             raise fastjobs.Permanent("the mail server knows no such address") from refused
         raise
     async with AsyncSession(engine) as session, session.begin():
-        found = await session.get(User, mail.user)
+        found = await session.get(Person, mail.person)
         if found is not None:
             found.welcomed = True
 
 
 @welcome.on_fail
 async def tell_support(mail: WelcomeMail, error: Exception) -> None:
-    log.error("user %s has no welcome mail, tell support: %s", mail.user, error)
+    log.error("person %s has no welcome mail, tell support: %s", mail.person, error)
 
 
 def send(name: str, email: str, job: str) -> None:
@@ -166,19 +166,19 @@ class Registration(BaseModel):
 
 @app.post("/register")
 async def register(form: Registration, tx: Tx, jobs: Jobs) -> dict[str, int]:
-    user = User(name=form.name, email=form.email)
-    tx.add(user)
+    person = Person(name=form.name, email=form.email)
+    tx.add(person)
     await tx.flush()
-    assert user.id is not None
-    await jobs(welcome).push(WelcomeMail(user=user.id))
-    if form.card != "good":  # the user and the mail are in the transaction by now, and both go with it
+    assert person.id is not None
+    await jobs(welcome).push(WelcomeMail(person=person.id))
+    if form.card != "good":  # the person and the mail are in the transaction by now, and both go with it
         raise HTTPException(402, "the card was declined")
-    return {"id": user.id}
+    return {"id": person.id}
 
 
-@app.get("/users")
-async def users(session: Reader) -> Sequence[User]:
-    return (await session.exec(select(User).order_by("id"))).all()
+@app.get("/people")
+async def people(session: Reader) -> Sequence[Person]:
+    return (await session.exec(select(Person).order_by("id"))).all()
 
 
 @app.post("/reports")

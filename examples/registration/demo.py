@@ -131,7 +131,7 @@ class App:
 
     def answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/users", timeout=5).is_success
+            return httpx.get(f"{self.url}/people", timeout=5).is_success
         except httpx.TransportError:
             return False
 
@@ -211,11 +211,13 @@ def show(folder: Path, ending: contextlib.ExitStack) -> App:
         said = f"POST /register {name}: {response.status_code} {response.text}"
         expect(response.status_code == 200, f"{said}, request {requests[-1]}")
 
-    heading("3. Mallory's card is declined after the mail was pushed: user and mail are rolled back together")
+    heading(
+        "3. Mallory's card is declined after the mail was pushed: she and the mail are rolled back together"
+    )
     response = app.post("/register", name="Mallory", email="mallory@example.org", card="stolen")
     expect(response.status_code == 402, f"POST /register Mallory: {response.status_code} {response.text}")
-    names = [user["name"] for user in app.get("/users")]
-    expect(names == ["Ada", "Grace"], f"GET /users: {', '.join(names)}")
+    names = [person["name"] for person in app.get("/people")]
+    expect(names == ["Ada", "Grace"], f"GET /people: {', '.join(names)}")
 
     heading("4. The mail server refuses connections, so the jobs are retried")
     app.wait_for("will run again.*kind=welcome-mail", times=4)
@@ -225,7 +227,7 @@ def show(folder: Path, ending: contextlib.ExitStack) -> App:
 
     heading("5. The mail server comes up, and the mails are sent")
     ending.enter_context(mail_server(inbox, smtp_port))
-    until(lambda: all(user["welcomed"] for user in app.get("/users")), "both are welcomed")
+    until(lambda: all(person["welcomed"] for person in app.get("/people")), "both are welcomed")
     expect(
         inbox.addresses() == ["ada@example.org", "grace@example.org"], "one mail each, and none to Mallory"
     )

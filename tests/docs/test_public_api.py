@@ -36,14 +36,16 @@ def test_each_public_name_is_there_and_says_what_it_promises(name: str) -> None:
     "name", [name for name in fastjobs.__all__ if inspect.isclass(getattr(fastjobs, name))]
 )
 def test_each_public_method_says_what_it_promises(name: str) -> None:
-    found = getattr(fastjobs, name)
+    found: type[object] = getattr(fastjobs, name)
+    methods: dict[str, object] = {
+        each: value for each, value in vars(found).items() if inspect.isfunction(value)
+    }
     bare = [
-        member
-        for member, value in vars(found).items()
-        if not member.startswith("_")
-        and not hasattr(fastjobs.Carrier, member)  # what its Protocol says holds for it
-        and inspect.isfunction(value)
-        and not inspect.getdoc(getattr(found, member))
+        method
+        for method in methods
+        if not method.startswith("_")
+        and not hasattr(fastjobs.Carrier, method)  # what its Protocol says holds for it
+        and not inspect.getdoc(getattr(found, method))
     ]
     assert bare == []
 

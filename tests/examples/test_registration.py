@@ -42,7 +42,7 @@ def test_a_mail_is_retried_until_the_server_is_up_and_a_declined_card_leaves_not
         until(lambda: "will run again" in caplog.text, "a mail is refused")
         assert f"request_id={ada.headers['x-request-id']}" in caplog.text
         with mail_server(inbox, app[1]):
-            until(lambda: client.get("/users").json()[0]["welcomed"], "Ada is welcomed")
+            until(lambda: client.get("/people").json()[0]["welcomed"], "Ada is welcomed")
     assert inbox.addresses() == ["ada@example.org"]
 
 
@@ -90,11 +90,11 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(how: signal.Signals, tm
             if found := re.search(r"it serves at (http://\S+),", line):
                 url = found[1]
                 break
-        assert httpx.get(f"{url}/users", timeout=10).is_success
+        assert httpx.get(f"{url}/people", timeout=10).is_success
         demo.send_signal(how)
         said = demo.stdout.read()
         demo.wait(20)
     assert "Traceback" not in said
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/users", timeout=10)
+        httpx.get(f"{url}/people", timeout=10)
     assert list(tmp_path.iterdir()) == []
