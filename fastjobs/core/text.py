@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os.path
 import re
+import sysconfig
 import traceback
 
 KEPT = 4096
 """The most bytes of an error's text that are kept with its job."""
 LOGGED = 1024
 """The most characters of a value on a log line."""
+
+_OTHERS = (
+    *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    "<frozen ",
+)
 
 # What breaks a line, moves a terminal's cursor or turns its text round: C0, DEL, C1, line and paragraph
 # separators, the bidi controls, zero-width marks, and lone surrogates.
@@ -34,16 +42,20 @@ def error_text(error: BaseException) -> str:
     """`Type: message`, whatever the exception does when it's asked for its text."""
     name = type(error).__name__
     try:
-        message = str(error)
+        message = str.__str__(str(error))  # a plain one, of a subclass of str too
     except BaseException as broken:  # a handler's exception may raise anything from its __str__
         return f"{name} (its str() raised {type(broken).__name__})"
     return kept_text(f"{name}: {message}" if message else name)
 
 
 def error_place(error: BaseException) -> str:
-    """Where it was raised, `file.py:12 function`, or "" where that isn't known."""
+    """Where in the app's code it came from, `file.py:12 function`; else where it was raised, or "".
+
+    Installed packages and the standard library aren't the app's code."""
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
         return ""
-    frame, line = frames[-1]
+    # The innermost line of the app's own code says more than where a library raised.
+    own = [each for each in frames if not each[0].f_code.co_filename.startswith(_OTHERS)]
+    frame, line = (own or frames)[-1]
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{line} {frame.f_code.co_name}"

@@ -1,0 +1,64 @@
+"""The request's ID, and the carrier that takes it to its jobs."""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+
+import pytest
+
+from fastjobs.core.request_id import CarryRequestID, carried_id, current, new_id, plain, request_id
+
+
+@pytest.mark.parametrize("id", ["a", "A-Z.a_z:0@9/+=-", "x" * 128, new_id()])
+def test_a_plain_id_is_one(id: str) -> None:
+    assert plain(id)
+    assert carried_id({"request_id": id}) == id
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        "", "x" * 129, "a b", "a\n", "\na", "a\r\nSet-Cookie:x", "é", "\u0661", "a\0", "\x1b[2J", "a\u2028",
+        "<x>", '"', "a,b", "%0a",
+    ],
+)  # fmt: skip
+def test_one_that_is_not_plain_is_dropped(id: str) -> None:
+    assert not plain(id)
+    assert carried_id({"request_id": id}) is None
+
+
+def test_new_ids_are_plain_and_differ() -> None:
+    made = {new_id() for _ in range(1000)}
+    assert len(made) == 1000
+    assert all(plain(id) and len(id) == 26 for id in made)
+
+
+def test_there_is_none_outside_a_request() -> None:
+    assert copy_context().run(request_id) is None
+    into: dict[str, str] = {}
+    copy_context().run(CarryRequestID().carry, into)
+    assert into == {}
+
+
+def test_it_is_carried_to_where_it_is_restored() -> None:
+    into: dict[str, str] = {}
+
+    def request() -> None:
+        current.set("abc")
+        CarryRequestID().carry(into)
+
+    def job() -> str | None:
+        CarryRequestID().restore(into)
+        return request_id()
+
+    copy_context().run(request)
+    assert into == {"request_id": "abc"}
+    assert copy_context().run(job) == "abc"
+
+
+def test_one_that_was_edited_in_the_table_is_not_restored() -> None:
+    def job() -> str | None:
+        CarryRequestID().restore({"request_id": "x\r\ny"})
+        return request_id()
+
+    assert copy_context().run(job) is None
