@@ -172,9 +172,7 @@ def test_an_error_that_permanent_says_is_one_fails_at_once(permanent: Any) -> No
     assert found.remark == ""
 
 
-@pytest.mark.parametrize(
-    "permanent", [(), KeyError, (KeyError, OSError), lambda error: False, lambda error: None]
-)
+@pytest.mark.parametrize("permanent", SAY_NO)
 def test_an_error_that_it_does_not_say_so_of_tries_again(permanent: Any) -> None:
     found = ends(boom(), permanent=permanent)
     assert isinstance(found.mark, TryAgain)

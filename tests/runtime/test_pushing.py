@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from fastjobs import (
@@ -26,6 +28,7 @@ from fastjobs import (
     current_job,
 )
 from fastjobs.core.claiming import Claimable, Claimed
+from fastjobs.core.duration import FIRST, LAST
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Kept, Mark
 from fastjobs.testing import Clock
@@ -69,8 +72,8 @@ class Carrying(Bare):
     extras: ClassVar[Extra] = Extra.CARRY
 
 
-def mails(store: Any, **settings: Any) -> Kind[Mail]:
-    queue = Queue(store, clock=Clock(), **settings)
+def mails(store: Any, **given: Any) -> Kind[Mail]:
+    queue = Queue(store, clock=Clock(), **given)
 
     @queue.kind("mail")
     async def mail(mail: Mail) -> None: ...
@@ -78,8 +81,8 @@ def mails(store: Any, **settings: Any) -> Kind[Mail]:
     return mail
 
 
-def ticks(store: Any, **settings: Any) -> Kind[None]:
-    queue = Queue(store, clock=Clock(), **settings)
+def ticks(store: Any, **given: Any) -> Kind[None]:
+    queue = Queue(store, clock=Clock(), **given)
 
     @queue.kind("tick")
     async def tick() -> None: ...
@@ -219,6 +222,51 @@ async def test_a_value_over_max_payload_is_a_payload_error() -> None:
     with pytest.raises(PayloadError, match="13 bytes as JSON, and max_payload is 12"):
         await kind.push(Mail(user=1234))
     assert len(store.jobs) == 1
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return "odd"
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("odd")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+DURATIONS = st.floats() | st.integers() | st.timedeltas()
+INSTANTS = st.datetimes() | st.datetimes(timezones=st.timezones())
+ODD = (
+    st.builds(Odd)
+    | st.text()
+    | st.binary()
+    | st.decimals()
+    | st.dates()
+    | st.none()
+    | st.booleans()
+    | st.complex_numbers()
+)
+VALUES = (
+    st.builds(Mail, user=st.integers())
+    | st.dictionaries(st.text(max_size=5), st.integers())
+    | ODD
+    | DURATIONS
+)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(VALUES, st.none() | INSTANTS | ODD, st.none() | DURATIONS | ODD)
+def test_whatever_it_is_given_a_push_pushes_or_raises_an_error_of_its_own(
+    value: Any, at: Any, after: Any
+) -> None:
+    for kind in (mails(Bare()), ticks(Bare())):
+        try:
+            job = kind.job(value, at, after)
+        except (PushError, PayloadError):
+            continue
+        assert job.at is None or FIRST <= job.at <= LAST
+        assert 0 <= job.after <= LAST
+        assert type(job.payload) is str
 
 
 # Stores.

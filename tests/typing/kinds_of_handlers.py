@@ -131,5 +131,5 @@ q.kind("keyword")(of_keyword)  # type: ignore[arg-type]  # pyright: ignore[repor
 q.kind("sync")(not_async)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 q.kind("retries", retries=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 q.kind("attempts", attempts="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-mail.on_fail(tick_failed)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
-mail.on_fail(ids_failed)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+mail.on_fail(tick_failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+mail.on_fail(ids_failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
