@@ -76,7 +76,8 @@ def is_safe(node: ast.expr, names: set[str]) -> bool:
             return (
                 re.fullmatch(r"(?:self\._?)?tables\.(?:prefix|[a-z_]+\.name)", ast.unparse(node)) is not None
             )
-    return False
+        case _:
+            return False
 
 
 def safe_names(scope: ast.AST) -> set[str]:
