@@ -6,10 +6,10 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, select, text
+from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -127,7 +127,11 @@ async def test_autocommit_takes_no_turn_and_begins_nothing(engine: AsyncEngine, 
 
 async def test_the_turn_ends_after_the_commit_and_not_before(engine: AsyncEngine, path: Path) -> None:
     seen: list[bool] = []
-    event.listen(engine.sync_engine, "commit", lambda _: seen.append(its_gate(path)._holder is not None))
+
+    def commit(_: object) -> None:
+        seen.append(its_gate(path)._holder is not None)
+
+    event.listen(engine.sync_engine, "commit", commit)
     async with engine.begin() as connection:
         await connection.execute(text("UPDATE t SET n = 1"))
         assert its_gate(path)._holder is not None
@@ -191,7 +195,7 @@ async def test_one_that_waits_too_long_gets_sqlalchemy_s_own_error(path: Path) -
             async with engine.begin():
                 pass
 
-        with pytest.raises(OperationalError, match="database is locked: waited 0.05 s"):
+        with pytest.raises(OperationalError, match=r"database is locked: waited 0\.05 s"):
             await asyncio.create_task(other())
     await engine.dispose()
 
@@ -301,7 +305,7 @@ async def test_an_in_memory_engine_keeps_the_driver_s_ways() -> None:
 
 def test_what_is_no_sqlite_engine_is_refused() -> None:
     with pytest.raises(StoreError, match="not str"):
-        fastjobs.sqlite.configure("sqlite:///app.db")  # type: ignore[arg-type]
+        fastjobs.sqlite.configure(cast("Engine", "sqlite:///app.db"))
     engine = create_engine("sqlite:///app.db")
     engine.dialect.name = "postgresql"
     with pytest.raises(StoreError, match="is for SQLite, and this engine is for postgresql"):
@@ -316,7 +320,7 @@ async def test_sync_sessions_in_threads_wait_for_each_other(path: Path) -> None:
 
     def add_one() -> None:
         with Session(engine) as session:
-            n = session.scalar(select(text("n")).select_from(text("t")))
+            n = session.execute(text("SELECT n FROM t")).scalar_one()
             session.execute(text("UPDATE t SET n = :n"), {"n": n + 1})
             session.commit()
 

@@ -231,7 +231,8 @@ async def test_an_upgrade_that_fails_changes_nothing(path: Path, monkeypatch: py
             await store.open()
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT version FROM fastjobs_schema")) == 1
-        assert "half" not in connection.execute(text("SELECT * FROM fastjobs_jobs")).keys()
+        columns = list(connection.execute(text("SELECT * FROM fastjobs_jobs")).keys())
+        assert "half" not in columns
     assert len((await store.claim([MAIL], 1)).jobs) == 1
     await store.close()
     engine.dispose()

@@ -100,7 +100,9 @@ async def test_one_that_is_cancelled_as_its_turn_comes_gives_it_on() -> None:
 async def test_one_that_waits_too_long_is_told_who_has_it() -> None:
     gate = Gate()
     held = await gate.enter_async(1)
-    asyncio.current_task().set_name("the-long-request")  # type: ignore[union-attr]
+    me = asyncio.current_task()
+    assert me is not None
+    me.set_name("the-long-request")
 
     async def other() -> None:
         await gate.enter_async(0.02)
@@ -153,7 +155,7 @@ def test_one_whose_loop_has_closed_is_passed_over() -> None:
     loop.run_until_complete(asyncio.sleep(0))
     assert len(gate._line) == 1
     thread = in_thread(gate, order, "after")
-    waits._log_destroy_pending = False  # type: ignore[attr-defined]
+    setattr(waits, "_log_destroy_pending", False)  # noqa: B010
     loop.close()
     gate.leave(held)
     thread.join(5)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.exc import IntegrityError, OperationalError, PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -100,17 +100,15 @@ async def test_a_thousand_commits_each_wake_a_claim_that_finds_its_row(
             if is_bare:
                 async with engine.connect() as connection:
                     pusher = store.within(connection, lambda number=number: woken.put_nowait(number))  # type: ignore[misc]
-                    assert not isinstance(
-                        found := pusher.push([NewJob(kind="mail", payload=str(number))]), list
-                    )
+                    found = pusher.push([NewJob(kind="mail", payload=str(number))])
+                    assert not isinstance(found, list)
                     await found
                     await connection.commit()
             else:
                 async with AsyncSession(engine) as session, session.begin():
                     pusher = store.within(session, lambda number=number: woken.put_nowait(number))  # type: ignore[misc]
-                    assert not isinstance(
-                        found := pusher.push([NewJob(kind="mail", payload=str(number))]), list
-                    )
+                    found = pusher.push([NewJob(kind="mail", payload=str(number))])
+                    assert not isinstance(found, list)
                     await found
 
     running = [
@@ -146,7 +144,8 @@ async def test_a_commit_that_the_database_refuses_keeps_no_job_and_wakes_nobody(
         async with make() as tx:
             await tx.execute(text("INSERT INTO children VALUES (99)"))
             pusher = store.within(tx, lambda: woken.append(1))
-            assert not isinstance(found := pusher.push([JOB]), list)
+            found = pusher.push([JOB])
+            assert not isinstance(found, list)
             await found
             with pytest.raises(IntegrityError):
                 await tx.commit()
@@ -217,7 +216,8 @@ async def test_a_push_through_a_read_only_transaction_is_the_database_s_error(
 async def test_a_push_of_nothing_is_nothing(store: SQLStore, engine: AsyncEngine) -> None:
     async with AsyncSession(engine) as session:
         pusher = store.within(session, nothing)
-        assert not isinstance(found := pusher.push([]), list)
+        found = pusher.push([])
+        assert not isinstance(found, list)
         assert await found == []
         await session.commit()
 
@@ -246,7 +246,8 @@ async def test_many_pushes_in_one_transaction_wake_once(store: SQLStore, engine:
         for _ in range(3):
             for _ in range(3):
                 pusher = store.within(session, wake)
-                assert not isinstance(found := pusher.push([JOB]), list)
+                found = pusher.push([JOB])
+                assert not isinstance(found, list)
                 await found
             await session.commit()
     assert woken == [1, 1, 1]
@@ -261,7 +262,8 @@ async def test_a_wake_that_raises_is_logged_and_the_commit_is_well(
     for make in (lambda: AsyncSession(engine), engine.connect):
         async with make() as tx:
             pusher = store.within(tx, wake)
-            assert not isinstance(found := pusher.push([JOB]), list)
+            found = pusher.push([JOB])
+            assert not isinstance(found, list)
             await found
             await tx.commit()
     assert await waiting(store) == 2
@@ -280,7 +282,8 @@ async def test_a_bare_connection_on_a_configured_engine_wakes_after_its_commit_f
 
     async with engine.connect() as connection:
         pusher = store.within(connection, look)
-        assert not isinstance(found := pusher.push([JOB]), list)
+        found = pusher.push([JOB])
+        assert not isinstance(found, list)
         await found
         await connection.commit()
         assert seen[-1] == 1, "before the connection went back to its pool"
@@ -372,8 +375,11 @@ async def test_an_engine_that_begins_its_transactions_itself_is_not_warned_of(
     def connect(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None
 
+    def begins(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
     event.listen(engine, "connect", connect)
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    event.listen(engine, "begin", begins)
     store = SQLStore(engine)
     with Session(engine) as session:
         session.add(User(name="a"))

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from fastjobs.core.claiming import Claimable
-from fastjobs.core.job import NewJob
+from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, Kept
 from fastjobs.stores.sql.dialects.sqlite import opened as opening
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
@@ -156,21 +156,25 @@ async def test_a_call_that_was_cancelled_before_it_began_is_never_done(store: SQ
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 4])
-async def test_a_claim_whose_caller_was_cancelled_gives_its_jobs_back(store: SQLStore, turns: int) -> None:
+async def test_a_claim_whose_caller_was_cancelled_gives_its_jobs_back(
+    store: SQLStore, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
     await push(store, "1")
     began, ends = threading.Event(), threading.Event()
+
+    opened = writer(store).opened.result()
+    commit = opened.commit
 
     def slow_commit() -> None:
         began.set()
         assert ends.wait(5)
+        commit()
 
-    opened = writer(store).opened.result()
-    commit = opened.commit
-    opened.commit = lambda: (slow_commit(), commit())[1]  # type: ignore[method-assign]
+    monkeypatch.setattr(opened, "commit", slow_commit)
     claim = asyncio.create_task(store.claim([MAIL], 1))
     while not began.is_set():
         await asyncio.sleep(0.001)
-    opened.commit = commit  # type: ignore[method-assign]
+    monkeypatch.setattr(opened, "commit", commit)
     ends.set()
     if turns:
         # Its answer may be on the way, or there and not yet read.
@@ -181,7 +185,7 @@ async def test_a_claim_whose_caller_was_cancelled_gives_its_jobs_back(store: SQL
         claim.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claim
-        jobs = []
+        jobs: list[Job] = []
         async with asyncio.timeout(5):
             while not jobs:  # the give-back is sent as soon as the answer finds nobody
                 jobs = (await store.claim([MAIL], 1)).jobs
@@ -211,13 +215,16 @@ async def test_a_loop_that_closed_does_not_end_the_writer(store: SQLStore) -> No
         claim = loop.create_task(store.claim([MAIL], 1))
         loop.run_until_complete(asyncio.sleep(0.01))
         # Closed without a word to its tasks, as a process that ends in a hurry does.
-        claim._log_destroy_pending = False  # type: ignore[attr-defined]
+        setattr(claim, "_log_destroy_pending", False)  # noqa: B010
         loop.close()
 
     await asyncio.to_thread(elsewhere)
     block.end()
-    (job,) = (await store.claim([MAIL], 1)).jobs
-    assert job.attempts == 1, "the claim of the closed loop was given back"
+    jobs: list[Job] = []
+    async with asyncio.timeout(5):
+        while not jobs:
+            jobs = (await store.claim([MAIL], 1)).jobs
+    assert jobs[0].attempts == 1, "the claim of the closed loop was given back"
 
 
 async def test_a_sync_caller_waits_in_its_own_thread(store: SQLStore) -> None:
@@ -229,7 +236,11 @@ async def test_a_sync_caller_waits_in_its_own_thread(store: SQLStore) -> None:
 async def test_the_stdlib_connection_is_found_under_aiosqlite(path: Path) -> None:
     engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
     names: list[str] = []
-    event.listen(engine.sync_engine, "connect", lambda connection, _: names.append(type(connection).__name__))
+
+    def connect(connection: object, _: object) -> None:
+        names.append(type(connection).__name__)
+
+    event.listen(engine.sync_engine, "connect", connect)
     store = SQLStore(engine)
     await store.open()
     raw = writer(store).opened.result().raw

@@ -7,7 +7,7 @@ is added is the wake-up after the outermost commit, and the refusal of a commit 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import UnboundExecutionError
@@ -136,8 +136,8 @@ def pusher(
 ) -> Pusher | SyncPusher:
     """What pushes through `tx`; a StoreError for what is no session or connection of SQLAlchemy's."""
     if isinstance(tx, (scoped_session, async_scoped_session)):
-        scoped: Any = tx
-        tx = scoped()
+        registry = cast("Callable[[], object]", tx)
+        tx = registry()
     if isinstance(tx, (Session, Connection)):
         return _Sync(Within(home, tables, engine, tx, committed, unfinished))
     if isinstance(tx, AsyncSession):

@@ -136,6 +136,13 @@ class _Transactions:
             self._set_wal(connection, cursor, path)
         finally:
             cursor.close()
+        driver = record.driver_connection
+        legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)  # from Python 3.12 on
+        if getattr(getattr(driver, "_conn", driver), "autocommit", legacy) != legacy:
+            raise StoreError(
+                "fastjobs.sqlite.configure begins the transactions itself: make the engine without autocommit= in its"
+                " connect_args"
+            )
         connection.isolation_level = None
         record.info[_GATE] = gate(key)
 

@@ -153,7 +153,8 @@ def _of_another_thread(engine: Engine, error: sqlite3.ProgrammingError) -> Store
     ):  # SQLAlchemy binds connections to their thread where they are in memory, and only there
         return StoreError(files.IN_MEMORY)
     return StoreError(
-        f"the connection can't be used from the queue's thread: make the engine without check_same_thread=True ({error})"
+        "the connection can't be used from the queue's thread: make the engine without check_same_thread=True"
+        f" ({error})"
     )
 
 
@@ -162,6 +163,9 @@ def _set_up(raw: sqlite3.Connection, synchronous: Synchronous) -> tuple[str, Fil
         raise StoreError(
             f"SQLite {sqlite3.sqlite_version} is too old: 3.35 has what the queue needs (RETURNING)"
         )
+    if hasattr(raw, "autocommit"):  # from Python 3.12 on, and with False there is always a transaction
+        setattr(raw, "autocommit", getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL"))  # noqa: B009, B010
+        raw.rollback()
     raw.isolation_level = None
     raw.row_factory = None
     raw.text_factory = str

@@ -180,7 +180,7 @@ class Writer:
             )
         if all(call.look is not None for call in wanted):
             looked = wanted
-            wanted = []
+            wanted = list[Call[Any]]()
             for call in looked:
                 assert call.look is not None
                 look = call.look
