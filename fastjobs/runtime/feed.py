@@ -20,6 +20,8 @@ MOST = 500
 """How many jobs one claim takes."""
 AHEAD = 0.1
 """Jobs are claimed ahead that will start within about so many seconds."""
+STUCK = 1.0
+"""Seconds that jobs which were claimed ahead wait while no worker gets free, before they're given back."""
 AGAIN = 0.005
 """Seconds until a claim that was in another's way is tried again, and up to twice that."""
 
@@ -54,9 +56,13 @@ class Feed:
         *,
         load: Callable[[], int],
         took: Callable[[Claimed, float], None],
+        stuck: Callable[[], None],
         opened: Callable[[], Awaitable[None]],
     ) -> None:
-        """`load` says how many jobs are in hand; `took` gets each claim and the monotonic time it was asked at."""
+        """`load` says how many jobs are in hand; `took` gets each claim and the monotonic time it was asked at.
+
+        `stuck` is called where jobs that were claimed ahead wait and no worker gets to them.
+        """
         self._store = store
         self._clock = clock
         self._kinds = kinds
@@ -64,6 +70,9 @@ class Feed:
         self._poll = poll
         self._load = load
         self._took = took
+        self._stuck = stuck
+        self._moved_at = 0.0
+        """When jobs last ended or were claimed."""
         self._opened = opened
         self._outage = Outage(clock, "claim", poll)
         self._wake = asyncio.Event()
@@ -71,6 +80,7 @@ class Feed:
         self._soon: Timer | None = None
         self._soon_at = FAR
         self.pace = Pace(workers)
+        self._pausing = asyncio.Event()
         self.stopping = False
         self.woken = False
         """Whether a wake is on its way to the loop; other threads read and set it."""
@@ -82,6 +92,7 @@ class Feed:
 
     def freed(self) -> None:
         """Something has ended: there may be room now."""
+        self._moved_at = self._clock.monotonic()
         if self._wants_room:
             self._wake.set()
 
@@ -99,6 +110,20 @@ class Feed:
         self._soon, self._soon_at = None, FAR
         self._wake.set()
 
+    async def _sleep(self, seconds: float, *, for_room: bool) -> None:
+        """Returns as it's woken, after so many seconds, or with `for_room` once something has ended."""
+        self._wants_room = for_room
+        step = min(seconds, STUCK) if self._load() > self._workers else seconds
+        if step == FAR:
+            await self._wake.wait()
+        else:
+            await wait(self._wake, self._clock, step)
+        self._wants_room = False
+        if self._load() > self._workers and self._clock.monotonic() - self._moved_at >= STUCK:
+            # All workers are on long jobs, though jobs were short: another instance may have a free one.
+            self.pace.took(STUCK)
+            self._stuck()
+
     def close(self) -> None:
         """Stops its timer."""
         if self._soon is not None:
@@ -107,6 +132,7 @@ class Feed:
     def stop(self) -> None:
         """Claims no more; `run` returns once the claim under way has been answered."""
         self.stopping = True
+        self._pausing.set()
         self._wake.set()
 
     async def run(self) -> None:
@@ -119,9 +145,7 @@ class Feed:
             room = min(MOST, target - load)
             # With a prefetch, half of it is used up before the next claim: batches, rather than a claim for each job.
             if room <= 0 or (ahead and load > self._workers and room * 2 < target):
-                self._wants_room = True
-                await self._wake.wait()
-                self._wants_room = False
+                await self._sleep(FAR, for_room=True)
                 continue
             asked = self._clock.monotonic()
             try:
@@ -131,9 +155,12 @@ class Feed:
                     "a claim",
                 )
             except Exception as error:
-                await pause(self._clock, self._outage.failed(error))
+                self._pausing.clear()
+                await wait(self._pausing, self._clock, self._outage.failed(error))
                 continue
             self._outage.over()
+            if claimed.jobs:
+                self._moved_at = self._clock.monotonic()
             self._took(claimed, asked)
             if claimed.again:
                 await pause(self._clock, AGAIN * (1 + self._clock.random()))
@@ -142,6 +169,4 @@ class Feed:
                 if claimed.next_in:
                     sleep = min(sleep, max(claimed.next_in / SECOND, 0.001))
                 # Due already and not taken: it's for a worker that is free, and none is.
-                self._wants_room = claimed.next_in == 0
-                await wait(self._wake, self._clock, sleep)
-                self._wants_room = False
+                await self._sleep(sleep, for_room=claimed.next_in == 0)

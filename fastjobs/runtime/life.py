@@ -25,7 +25,7 @@ from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
 from fastjobs.runtime.settings import LET_GO, Settings
 from fastjobs.runtime.telling import Teller, waited
-from fastjobs.runtime.waiting import limited, pause, wait
+from fastjobs.runtime.waiting import limited, pause
 from fastjobs.runtime.workers import Workers, interrupt
 from fastjobs.store import Claimable, Claimed, Extra, Store, supports
 
@@ -52,6 +52,7 @@ class Life:
         self._run = run and settings.workers > 0 and bool(kinds)
         self._clock = settings.clock
         self._opened = False
+        self._feeding: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._runs: set[Run] = set()
         self._claimables = claimables(kinds, settings)
@@ -70,6 +71,7 @@ class Life:
             settings.poll,
             load=lambda: self._workers.load,
             took=self._took,
+            stuck=self._put_back_waiting,
             opened=self._open,
         )
         self._workers.freed = self.feed.freed
@@ -95,12 +97,13 @@ class Life:
 
     async def stop(self) -> None:
         """Claims no more, gives what runs its grace, and puts the rest back. Returns within grace and a second."""
-        began = self._clock.monotonic()
+        # By the loop's own time: a stop ends in time also where a test's clock stands still.
+        began = self.loop.time()
         grace = self._settings.grace
-        if self._run:
+        if self._feeding is not None:
             self.feed.stop()
             self._put_back_waiting()
-            settled = asyncio.ensure_future(self._settled())
+            settled = asyncio.ensure_future(self._settled(self._feeding))
             await self._until(settled, began + grace)
             if not settled.done():
                 for item in self._workers.running:
@@ -119,7 +122,7 @@ class Life:
             )
             self._runner.close()
             self.feed.close()
-        await self._close(max(0.1, began + grace + LET_GO - self._clock.monotonic()))
+        await self._close(max(0.1, began + grace + LET_GO - self.loop.time()))
 
     # Claims and ends.
 
@@ -174,9 +177,9 @@ class Life:
         for run in self._workers.withdraw():
             self._give_back(run)
 
-    async def _settled(self) -> None:
+    async def _settled(self, feeding: asyncio.Task[None]) -> None:
         """Returns once the last claim has been answered, nothing runs, and every mark is kept."""
-        await asyncio.wait([self._feeding])
+        await asyncio.wait([feeding])
         self._put_back_waiting()
         while self._workers.load or self._ledger.pending:
             await self._workers.quiet()
@@ -197,7 +200,11 @@ class Life:
     async def _until(self, task: asyncio.Future[Any], moment: float) -> None:
         done = asyncio.Event()
         task.add_done_callback(lambda _: done.set())
-        await wait(done, self._clock, moment - self._clock.monotonic())
+        timer = self.loop.call_at(moment, done.set)
+        try:
+            await done.wait()
+        finally:
+            timer.cancel()
 
     # Supervision, and the store's connections.
 

@@ -23,15 +23,15 @@ class Workers:
         self._idle: deque[asyncio.Future[Run | Owed]] = deque()
         self._busy: dict[asyncio.Task[None], Run | Owed] = {}
         self._owner = asyncio.current_task()
+        self._load = 0
         self._quiet = asyncio.Event()
-        self._quiet.set()
         self.freed: Callable[[], None] = lambda: None
         """Called as a worker has finished something."""
 
     @property
     def load(self) -> int:
         """How many things run or wait here."""
-        return len(self._busy) + len(self._next)
+        return self._load
 
     @property
     def running(self) -> list[Run | Owed]:
@@ -40,7 +40,8 @@ class Workers:
 
     def offer(self, item: Run | Owed) -> None:
         """Gives something to run: to a worker that is idle, or to the next that is."""
-        self._quiet.clear()
+        # Counted here, not as its worker gets to it: the feed looks before that.
+        self._load += 1
         while self._idle:
             idle = self._idle.popleft()
             if not idle.done():
@@ -52,18 +53,18 @@ class Workers:
         """Takes back the jobs that wait for a worker; what is owed stays."""
         waiting = [item for item in self._next if isinstance(item, Run)]
         self._next = deque(item for item in self._next if not isinstance(item, Run))
-        self._settle()
+        self._less(len(waiting))
         return waiting
 
     def forget(self, run: Run) -> None:
         """Takes back one job, if it waits."""
         if run in self._next:
             self._next.remove(run)
-            self._settle()
+            self._less(1)
 
     async def quiet(self) -> None:
         """Returns once nothing runs and nothing waits."""
-        while self.load:
+        while self._load:
             self._quiet.clear()
             await self._quiet.wait()
 
@@ -95,13 +96,12 @@ class Workers:
                     await self._runner.on_fail(item)
             finally:
                 del self._busy[task]
-                self._settle()
+                self._less(1)
             self.freed()
 
     async def _wait(self) -> Run | Owed:
         idle: asyncio.Future[Run | Owed] = asyncio.get_running_loop().create_future()
         self._idle.append(idle)
-        self._settle()
         try:
             return await idle
         except asyncio.CancelledError:
@@ -109,8 +109,9 @@ class Workers:
                 self._next.appendleft(idle.result())
             raise
 
-    def _settle(self) -> None:
-        if not self.load:
+    def _less(self, count: int) -> None:
+        self._load -= count
+        if not self._load:
             self._quiet.set()
 
 

@@ -37,7 +37,13 @@ def new_queue(clock: Clock, store: Memory, seen: list[Ran]) -> Callable[..., Que
     """Makes queues on the one store and the one clock."""
 
     def new(**settings: Any) -> Queue:
-        chosen: dict[str, Any] = {"store": store, "clock": clock, "observe": seen.append, **settings}
+        chosen: dict[str, Any] = {
+            "store": store,
+            "clock": clock,
+            "observe": seen.append,
+            "grace": 0.5,
+            **settings,
+        }
         return Queue(**chosen)
 
     return new

@@ -368,3 +368,62 @@ async def test_a_backoff_that_raises_is_told_of_and_the_job_runs_again(
         await clock.pass_time(10)
     assert runs == 2
     assert "its backoff raised" in lines("a job's kind is not set up well")[0]
+
+
+async def test_jobs_that_were_claimed_ahead_go_back_when_the_workers_turn_out_to_be_busy(
+    new_queue: Callable[..., Queue], clock: Clock
+) -> None:
+    queue, idle = new_queue(workers=2), new_queue()
+    end = asyncio.Event()
+    ran = 0
+
+    @queue.kind("mixed")
+    async def mixed(value: Mail) -> None:
+        nonlocal ran
+        ran += 1
+        if value.user >= 300:
+            await end.wait()
+
+    @idle.kind("mixed")
+    async def elsewhere(value: Mail) -> None: ...
+
+    async with queue.running():
+        await mixed.push_many([Mail(user=n) for n in range(400)])
+        await clock.pass_time(0.1, turns=400)
+        assert ran == 302, "short ones first, then a long one for each worker"
+        assert await idle.drain() == 0, "the rest was claimed ahead"
+        await clock.pass_time(1.1)
+        assert await idle.drain() == 98
+        end.set()
+        await clock.pass_time(0)
+
+
+async def test_a_job_that_lost_its_worker_is_never_claimed_ahead(
+    new_queue: Callable[..., Queue], clock: Clock, store: Memory
+) -> None:
+    from fastjobs.store import Claimable
+
+    queue = new_queue(workers=1)
+    end = asyncio.Event()
+    order: list[int] = []
+
+    @queue.kind("mail")
+    async def mail(value: Mail) -> None:
+        order.append(value.user)
+        if value.user == 300:
+            await end.wait()
+
+    await mail.push_many([Mail(user=n) for n in range(310)])
+    await mail.push(Mail(user=999))
+    lost = await store.claim([Claimable(kind="mail", hold=1_000, attempts=9)], 311)
+    assert len(lost.jobs) == 311
+    clock.advance(0.1)
+    async with queue.running():
+        await clock.pass_time(0.1, turns=2000)
+        life = queue._life
+        assert life is not None
+        assert order[-1] == 300
+        assert len(life._runs) == 1, "none of them was taken before a worker was free for it"
+        end.set()
+        await clock.pass_time(1, turns=200)
+    assert len(order) == 311
