@@ -83,18 +83,21 @@ class SQLite:
         self, kinds: Sequence[Claimable], limit: int, ahead: int, others: Claimable | None
     ) -> Claimed:
         wanted = claiming.Wanted(tuple(kinds), limit, ahead, others)
-        now = self._clock.now()
+        # The time is told once the lock is had: a claim that waited for another process, with the time of before,
+        # would make holds that are short, or over already.
+        now = self._clock.now
         return await self._call(
             Call(
-                partial(claiming.claim, wanted=wanted, now=now),
-                look=partial(claiming.look, wanted=wanted, now=now),
+                lambda opened: claiming.claim(opened, wanted, now()),
+                look=lambda opened: claiming.look(opened, wanted, now()),
                 undo=self._give_back,
             )
         )
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]:
         marks.check(some)
-        return await self._call(Call(partial(marks.mark, marks=list(some), now=self._clock.now())))
+        asked, now = list(some), self._clock.now
+        return await self._call(Call(lambda opened: marks.mark(opened, asked, now())))
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         """Runs what is written once for all databases, in a transaction."""
