@@ -62,7 +62,7 @@ class Story:
         until = now if exhausted else now + HOLD
         ref = ref or f"p{id}"
         self.history.claims.append(
-            Claim(by, id, claim, kind, ref, attempts, now, until, moment(at), exhausted)
+            Claim(by, id, claim, kind, ref, attempts, now, until, moment(at), moment(at), exhausted)
         )
         if started and not exhausted:
             self.history.starts.append(Started(by, id, claim, ref, attempts, moment(at)))
@@ -463,7 +463,7 @@ def test_a_history_is_read_from_what_the_processes_wrote_down_and_the_tables(tmp
     write("nemesis", [50, "kill", "app1-1"])
     write(
         "app1-1",
-        [10, "claimed", "7", 1, "quick", "p1", 1, 1000, 4000],
+        [10, "claimed", "7", 1, "quick", "p1", 1, 1000, 4000, 9],
         [11, "start", "7", 1, "p1", 1],
         [12, "marking", "7", 1, "extend"],
         [13, "marked", "7", 1, "extend", "yes", 5000],
@@ -476,7 +476,7 @@ def test_a_history_is_read_from_what_the_processes_wrote_down_and_the_tables(tmp
         [20, "freeze", "8"],
         cut='[21, "claimed", "8", 1, "qu',
     )
-    write("app2-1", [30, "exhausted", "8", 3, "quick", "p2", 1, 2000], [31, "on_fail", "8", "LostWorker"])
+    write("app2-1", [30, "exhausted", "8", 3, "quick", "p2", 1, 2000, 29], [31, "on_fail", "8", "LostWorker"])
     with sqlite3.connect(tmp_path / "app.db") as connection:
         connection.execute("CREATE TABLE fastjobs_jobs (id, kind, payload, state, attempts)")
         connection.execute("INSERT INTO fastjobs_jobs VALUES (8, 'quick', '{\"ref\": \"p2\"}', 3, 1)")
@@ -492,8 +492,8 @@ def test_a_history_is_read_from_what_the_processes_wrote_down_and_the_tables(tmp
         Pushed("p2", False, False, None),
     ]
     assert history.claims == [
-        Claim("app1-1", "7", 1, "quick", "p1", 1, 1000, 4000, 10),
-        Claim("app2-1", "8", 3, "quick", "p2", 1, 2000, 2000, 30, True),
+        Claim("app1-1", "7", 1, "quick", "p1", 1, 1000, 4000, 9, 10),
+        Claim("app2-1", "8", 3, "quick", "p2", 1, 2000, 2000, 29, 30, True),
     ]
     assert history.starts == [Started("app1-1", "7", 1, "p1", 1, 11)]
     assert history.ends == [Ended("app1-1", "7", 1, "ok", 16)]

@@ -220,7 +220,7 @@ def cause(of: Indexed, first: Claim, second: Claim) -> str | None:
     ended = {mark.what for mark in of.ends(first, "yes")}
     if "try again" in ended:
         return "retry"
-    over = [fault.what for fault in own if fault.since <= second.at and fault.until >= first.at]
+    over = [fault.what for fault in own if fault.since <= second.at and fault.until >= first.asked_at]
     if "give back" in ended:
         if "stop" in over:
             return "stop"
@@ -231,7 +231,7 @@ def cause(of: Indexed, first: Claim, second: Claim) -> str | None:
             return what
     for fault in of.history.faults:
         # It may have been stopped in the middle of a write, and nobody else writes then.
-        if fault.what == "freeze" and fault.since <= second.at and fault.until >= first.at:
+        if fault.what == "freeze" and fault.since <= second.at and fault.until >= first.asked_at:
             return "freeze of another"
     if of.ends(first, None):
         return "unanswered"

@@ -41,6 +41,8 @@ class Claim(NamedTuple):
     now: int
     until: int
     """The end of its hold as it was claimed, in Unix microseconds by the store's clock."""
+    asked_at: int
+    """The moment before it was asked: its now is of then, and a process may be frozen between the two."""
     at: int
     exhausted: bool = False
 
@@ -164,7 +166,7 @@ def _app(made: History, process: str, said: list[list[Any]]) -> None:
             case "claimed":
                 made.claims.append(Claim._make((process, *rest, at, False)))
             case "exhausted":
-                made.claims.append(Claim._make((process, *rest, rest[-1], at, True)))
+                made.claims.append(Claim._make((process, *rest[:-1], rest[-2], rest[-1], at, True)))
             case "marking":
                 id, claim, word = rest
                 asked.setdefault((id, claim, word), []).append(at)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Sequence
-from contextvars import ContextVar
 from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -15,7 +15,6 @@ from fastjobs.clock import SystemClock
 from fastjobs.store import Claimable, Claimed, Extend, Kept, Mark
 from tests.soak.recording import Recorder
 
-_told: ContextVar[int] = ContextVar("_told")
 _WORDS = {
     "Done": "done",
     "TryAgain": "try again",
@@ -26,20 +25,12 @@ _WORDS = {
 }
 
 
-class _ToldClock(SystemClock):
-    """Remembers, for each task, what it told: so the recorder knows the very now that a call was made with."""
-
-    def now(self) -> int:
-        now = super().now()
-        _told.set(now)
-        return now
-
-
 class Recorded(SQLStore):
     """Writes down each claim and mark, before it's asked and after it's answered."""
 
     def __init__(self, engine: AsyncEngine, recorder: Recorder) -> None:
-        super().__init__(engine, clock=_ToldClock())
+        self._told = SystemClock()
+        super().__init__(engine, clock=self._told)
         self._recorder = recorder
         self._claims: dict[tuple[str, int], int] = {}
 
@@ -50,24 +41,26 @@ class Recorded(SQLStore):
     async def claim(
         self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
     ) -> Claimed:
+        asked_at = time.monotonic_ns()
         claimed = await super().claim(kinds, limit, ahead=ahead, others=others)
         holds = {each.kind: each.hold for each in kinds}
         for job in claimed.jobs:
             self._claims[job.id, job.attempts] = job.claim
             said = (job.id, job.claim, job.kind, _ref(job.payload), job.attempts)
-            self._recorder.write("claimed", *said, claimed.now, claimed.now + holds[job.kind])
+            self._recorder.write("claimed", *said, claimed.now, claimed.now + holds[job.kind], asked_at)
         for job in claimed.exhausted:
             # What failed it has moved its token on, and answers it as it was before.
             said = (job.id, job.claim + 1, job.kind, _ref(job.payload), job.attempts)
-            self._recorder.write("exhausted", *said, claimed.now)
+            self._recorder.write("exhausted", *said, claimed.now, asked_at)
         return claimed
 
     async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
         words = [_WORDS[type(each).__name__] for each in marks]
         for each, word in zip(marks, words, strict=True):
             self._recorder.write("marking", each.id, each.claim, word)
+        # The store tells the time once it has the lock, so an extended hold ends then or a little later.
+        now = self._told.now()
         kept = await super().mark(marks)
-        now = _told.get()
         for each, word, answer in zip(marks, words, kept, strict=True):
             until = now + each.hold if isinstance(each, Extend) else 0
             self._recorder.write("marked", each.id, each.claim, word, answer.value, until)
