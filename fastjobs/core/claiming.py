@@ -20,7 +20,7 @@ class Claimable:
     attempts: int
     """A job claimed this often already is failed by the claim, not returned."""
     limit: int | None = None
-    """At most so many of this kind in this claim; None for as many as come."""
+    """At most so many of this kind in this claim, of `others` of all of them together; None for as many as come."""
     at_once: int | None = None
     """At most so many held on all instances together (AT_ONCE)."""
     priority: int = 0
@@ -38,14 +38,15 @@ class Claimed:
     exhausted: list[Job] = field(default_factory=list[Job])
     """Jobs that this claim failed as their attempts were used up: the caller owes each its `on_fail`.
 
-    Each is as it was before; the error kept with it is `core.exhausted.exhausted_text`.
+    They take no room of the limit. Each is as it was before; the error kept with it is `core.exhausted.exhausted_text`.
     """
     again: bool = False
     """Something was in the way (parked, contended): ask again at once rather than after a poll."""
     next_in: int | None = None
     """Microseconds until the next job of these kinds is due; None where none waits.
 
-    Told by a claim that came back short of its limit; it may be less than the truth, and never more.
+    Told by a claim that came back short of its limit; it may be less than the truth, and never more. It's 0 where
+    jobs that are due were left, as their kind's limit or `ahead` had it.
     """
     now: int = 0
     """The store's now at the claim, in Unix microseconds."""
