@@ -67,7 +67,7 @@ def _parameters(name: str) -> tuple[object, ...]:
         "heads": ("mail", 5),
         "take": (5, "[1]"),
         "exhaust": (5, "x", 1),
-        "done": ("[[1,1]]",),
+        "done": (1, 1),
         "try_again": (5, "x", 1, 1),
         "fail": (5, "x", 1, 1),
         "give_back": (5, "x", 1, 1),

@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def engine(path: Path) -> AsyncIterator[AsyncEngine]:
-    engine = create_async_engine(f"sqlite+aiosqlite:///{path}", pool_size=8)
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
     fastjobs.sqlite.configure(engine)
     yield engine
     await engine.dispose()
@@ -99,7 +99,7 @@ async def test_a_read_only_transaction_waits_for_nobody_and_cannot_write(engine:
 
 
 async def test_a_pooled_connection_never_stays_read_only_for_a_writer(path: Path) -> None:
-    engine = create_engine(f"sqlite:///{path}", pool_size=1, max_overflow=0)
+    engine = create_engine(f"sqlite:///{path}", pool_size=1, max_overflow=0)  # one connection for all
     fastjobs.sqlite.configure(engine)
     for n in range(3):
         with engine.execution_options(fastjobs_readonly=True).connect() as connection:

@@ -35,7 +35,7 @@ class Statements:
     exhaust: str
     """failed_at, error, id"""
     done: str
-    """[[id, claim], …] as JSON -> id, claim"""
+    """id, claim"""
     try_again: str
     """run_at, error, id, claim"""
     fail: str
@@ -84,11 +84,7 @@ def make_statements(tables: Tables) -> Statements:
             f"UPDATE {jobs} SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL,"
             " failed_at = ?, error = ? WHERE id = ?"
         ),
-        done=(
-            f"DELETE FROM {jobs} WHERE id IN (SELECT j.id FROM json_each(?) AS m CROSS JOIN {jobs} AS j"
-            " WHERE j.id = json_extract(m.value, '$[0]') AND j.claim = json_extract(m.value, '$[1]')"
-            " AND j.state <> 3) RETURNING id, claim"
-        ),
+        done=f"DELETE FROM {jobs} WHERE {mine}",
         try_again=(
             f"UPDATE {jobs} SET state = 0, held_until = 0, claim = claim + 1, run_at = ?, error = ? WHERE {mine}"
         ),
