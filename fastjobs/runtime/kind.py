@@ -32,7 +32,7 @@ R = TypeVar("R")
 class Kind(Generic[T]):
     """A kind of job, as `@q.kind(name)` gives it: T is the type of its values, None for a handler without one."""
 
-    def __init__(self, name: str, handler: Callable[..., object], settings: KindSettings) -> None:
+    def __init__(self, name: str, handler: Callable[..., Any], settings: KindSettings) -> None:
         self.name = kind_name(name)
         """What the store finds its handler by. It stays the same from one version of the app to the next."""
         self.handler = handler

@@ -39,9 +39,11 @@ class Kinds:
 
         return decorate
 
-    def given_to(self, queue: object) -> list[Kind[Any]]:
-        """The kinds, for the queue that includes them: one, and once."""
+    def given_to(self, queue: object, check: Callable[[Kind[Any]], None]) -> list[Kind[Any]]:
+        """The kinds, for the queue that includes them: one, and once, and only if `check` lets all of them."""
         if self._included is not None:
             raise RegistrationError("these kinds are in a queue already; a kind belongs to one queue")
+        for kind in self._kinds.values():
+            check(kind)
         self._included = queue
         return list(self._kinds.values())

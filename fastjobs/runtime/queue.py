@@ -101,19 +101,19 @@ class Queue:
         return decorate
 
     def include(self, kinds: Kinds) -> None:
-        """Takes in the kinds of another module, as a router's routes."""
+        """Takes in the kinds of another module, as a router's routes: all of them, or none where a name is taken."""
         self.registering("these kinds")
-        taken = kinds.given_to(self)
-        for kind in taken:
+        for kind in kinds.given_to(self, self._free):
             self._add(kind)
 
     def use(self, store: Store) -> None:
         """Gives the queue its store. QueueError while it runs."""
         if self._life is not None:
             raise QueueError("the queue runs: give it another store once it has stopped")
-        if not isinstance(getattr(store, "extras", None), Extra) or not callable(
+        is_store = isinstance(getattr(store, "extras", None), Extra) and callable(
             getattr(store, "claim", None)
-        ):
+        )
+        if not is_store or isinstance(store, type):
             raise RegistrationError(
                 f"a queue keeps its jobs in a store, such as SQLStore(engine) or Memory(), and {store!r} is none"
             )
@@ -128,12 +128,15 @@ class Queue:
 
     def _add(self, kind: Kind[Any]) -> None:
         self.registering(f"kind {kind.name!r}")
+        self._free(kind)
+        kind.queue = self
+        self._kinds[kind.name] = kind
+
+    def _free(self, kind: Kind[Any]) -> None:
         if kind.name in self._kinds:
             raise RegistrationError(
                 f"kind {kind.name!r} has a handler already: {self._kinds[kind.name].handler!r}"
             )
-        kind.queue = self
-        self._kinds[kind.name] = kind
 
     # Running.
 

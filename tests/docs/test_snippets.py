@@ -75,6 +75,15 @@ def no_handler_is_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     logging.getLogger().handlers[:] = before
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("snippet", ["kinds"], indirect=True)
+async def test_the_kinds_page_runs_what_is_due(
+    snippet: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await snippet.main()
+    assert capsys.readouterr().out == "user -1 has no welcome mail: there is no user -1\n"
+
+
 @pytest.mark.parametrize("snippet", ["quickstart"], indirect=True)
 def test_the_quickstart_welcomes_who_registers(snippet: ModuleType) -> None:
     heard = Heard("Welcome, Ada!")

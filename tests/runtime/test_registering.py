@@ -395,3 +395,31 @@ def test_a_setting_that_cannot_be_is_a_registration_error(setting: str, value: A
 def test_a_decorator_is_what_kind_says_it_is() -> None:
     decorator: KindDecorator = a_queue().kind("k")
     assert isinstance(decorator(of_mail), Kind)
+
+
+def test_kinds_are_included_all_or_none() -> None:
+    queue, kinds, other = Queue(Memory()), Kinds(), Queue(Memory())
+
+    @queue.kind("taken")
+    async def taken() -> None: ...
+
+    @kinds.kind("free")
+    async def free() -> None: ...
+
+    @kinds.kind("taken")
+    async def again() -> None: ...
+
+    with pytest.raises(RegistrationError, match="'taken' has a handler already"):
+        queue.include(kinds)
+    other.include(kinds)
+    with pytest.raises(RegistrationError, match="'free'"):
+        other.kind("free")(taken.handler)
+    queue.kind("free")(_also_free)
+
+
+async def _also_free() -> None: ...
+
+
+def test_a_stores_class_is_no_store() -> None:
+    with pytest.raises(RegistrationError, match="such as SQLStore"):
+        Queue(Memory)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
