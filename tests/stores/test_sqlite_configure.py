@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -99,7 +100,7 @@ async def test_a_read_only_transaction_waits_for_nobody_and_cannot_write(engine:
 
 
 async def test_a_pooled_connection_never_stays_read_only_for_a_writer(path: Path) -> None:
-    engine = create_engine(f"sqlite:///{path}", pool_size=1, max_overflow=0)  # one connection for all
+    engine = create_engine(f"sqlite:///{path}", pool_size=1, max_overflow=0)
     fastjobs.sqlite.configure(engine)
     for n in range(3):
         with engine.execution_options(fastjobs_readonly=True).connect() as connection:
@@ -139,6 +140,11 @@ async def test_the_turn_ends_after_the_commit_and_not_before(engine: AsyncEngine
     assert its_gate(path)._holder is None
 
 
+# SQLAlchemy 2.0 leaves the driver's connection open where one was detached, or cancelled as it was opened.
+leaves_connections = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@leaves_connections
 @pytest.mark.parametrize("end", ["rollback", "close", "invalidate", "error", "detach"])
 async def test_the_turn_ends_however_the_transaction_does(engine: AsyncEngine, path: Path, end: str) -> None:
     connection = await engine.connect()
@@ -163,8 +169,11 @@ async def test_the_turn_ends_however_the_transaction_does(engine: AsyncEngine, p
     assert await value(engine, "SELECT n FROM t") == 0
     async with asyncio.timeout(2), engine.begin() as again:
         await again.execute(text("UPDATE t SET n = 2"))
+    del connection
+    gc.collect()
 
 
+@leaves_connections
 async def test_a_request_that_is_cancelled_gives_its_turn_on(engine: AsyncEngine, path: Path) -> None:
     for delay in (0.0, 0.0005, 0.001, 0.002, 0.005):
 
@@ -183,6 +192,7 @@ async def test_a_request_that_is_cancelled_gives_its_turn_on(engine: AsyncEngine
         async with asyncio.timeout(4), engine.begin() as connection:
             await connection.execute(text("UPDATE t SET n = n"))
     assert its_gate(path)._holder is None
+    gc.collect()
 
 
 async def test_one_that_waits_too_long_gets_sqlalchemy_s_own_error(path: Path) -> None:
