@@ -29,19 +29,19 @@ from fastjobs.core.errors import (
 )
 from fastjobs.core.outcome import Outcome, Ran
 from fastjobs.core.request_id import CarryRequestID, request_id
+from fastjobs.runtime.current import current_job
+from fastjobs.runtime.kind import Kind
+from fastjobs.runtime.kinds import Kinds
+from fastjobs.runtime.queue import Queue
 from fastjobs.store import Extra, Store, supports
+from fastjobs.stores.memory import Memory
+from fastjobs.web.middleware import RequestIDMiddleware
+from fastjobs.web.serving import lifespan
+from fastjobs.web.transactions import InTx, SyncInTx, jobs_in_tx
 
 if TYPE_CHECKING:
     from fastjobs import sqlite
-    from fastjobs.runtime.current import current_job
-    from fastjobs.runtime.kind import Kind
-    from fastjobs.runtime.kinds import Kinds
-    from fastjobs.runtime.queue import Queue
-    from fastjobs.stores.memory import Memory
     from fastjobs.stores.sql.store import SQLStore
-    from fastjobs.web.middleware import RequestIDMiddleware
-    from fastjobs.web.serving import lifespan
-    from fastjobs.web.transactions import InTx, SyncInTx, jobs_in_tx
 
 __version__ = "0.1.0"
 
@@ -57,33 +57,19 @@ __all__ = [
     "NotAwaited", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
 ]  # fmt: skip
 
-# The module behind each door, and the extra that brings what it needs.
+# The module behind each door, what of it is meant (all of it, where nothing is said), and the extra it needs.
 _DOORS = {
-    "Queue": ("fastjobs.runtime.queue", ""),
-    "Kind": ("fastjobs.runtime.kind", ""),
-    "Kinds": ("fastjobs.runtime.kinds", ""),
-    "current_job": ("fastjobs.runtime.current", ""),
-    "Memory": ("fastjobs.stores.memory", ""),
-    "SQLStore": ("fastjobs.stores.sql.store", "sqlite"),
-    "sqlite": ("", "sqlite"),
-    "lifespan": ("fastjobs.web.serving", "fastapi"),
-    "jobs_in_tx": ("fastjobs.web.transactions", "fastapi"),
-    "InTx": ("fastjobs.web.transactions", "fastapi"),
-    "SyncInTx": ("fastjobs.web.transactions", "fastapi"),
-    "RequestIDMiddleware": ("fastjobs.web.middleware", "fastapi"),
+    "SQLStore": ("fastjobs.stores.sql.store", "SQLStore", "sqlite"),
+    "sqlite": ("fastjobs.sqlite", "", "sqlite"),
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in _DOORS:
         raise AttributeError(f"module 'fastjobs' has no attribute {name!r}")
-    module, extra = _DOORS[name]
+    path, part, extra = _DOORS[name]
     try:
-        found: object = (
-            getattr(importlib.import_module(module), name)
-            if module
-            else importlib.import_module(f"fastjobs.{name}")
-        )
+        module = importlib.import_module(path)
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] == "fastjobs":
             raise
@@ -91,6 +77,7 @@ def __getattr__(name: str) -> object:
             f'fastjobs.{name} needs {missing.name}, which isn\'t installed: pip install "fastjobs[{extra}]"',
             name=missing.name,
         ) from missing
+    found: object = getattr(module, part) if part else module
     globals()[name] = found
     return found
 

@@ -77,6 +77,6 @@ def test_a_missing_package_names_the_extra_to_install() -> None:
 
 
 def test_a_mistake_inside_fastjobs_is_not_told_as_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastjobs, "_DOORS", {"gone": ("fastjobs.web.gone", "fastapi")})
+    monkeypatch.setattr(fastjobs, "_DOORS", {"gone": ("fastjobs.web.gone", "", "fastapi")})
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'fastjobs\.web\.gone'"):
         _ = fastjobs.gone
