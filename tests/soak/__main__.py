@@ -27,7 +27,7 @@ from tests.soak.history import CLIENTS, read
 from tests.soak.kinds import ALWAYS_FAILS, ATTEMPTS
 from tests.soak.load import Clients
 from tests.soak.nemesis import Nemesis
-from tests.soak.processes import Fleet
+from tests.soak.processes import Fleet, NeverReady
 from tests.soak.recording import Recorder
 from tests.soak.stores import CONTROLS
 
@@ -61,6 +61,12 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     asked = parser.parse_args(given)
     if asked.processes < 1 or asked.clients < 1:
         parser.error("it takes a process and a client at least")
+    if asked.control == "no-fence" and (asked.processes < 2 or asked.freezes < 1):
+        parser.error(
+            "only a job that was frozen in one process and claimed by another shows a fence that is gone"
+        )
+    if asked.folder is not None and asked.folder.exists() and any(asked.folder.iterdir()):
+        parser.error(f"{asked.folder} has files of something else in it")
     return asked
 
 
@@ -196,7 +202,11 @@ def main(given: Sequence[str] | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     print(f"soaking for about {asked.seconds:g} s, seed {asked.seed}", flush=True)
     began = time.monotonic()
-    asyncio.run(soak(asked, folder))
+    try:
+        asyncio.run(soak(asked, folder))
+    except NeverReady as error:
+        print(f"! {error}")
+        return 1
     good = told(asked, folder, time.monotonic() - began)
     if not good:
         print(f"its files are in {folder}; again: --seed {asked.seed}")

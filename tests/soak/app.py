@@ -30,6 +30,7 @@ from tests.soak.stores import CONTROLS
 FOLDER = Path(os.environ["SOAK_FOLDER"])
 NAME = os.environ["SOAK_NAME"]
 HOLD = float(os.environ["SOAK_HOLD"])
+PARENT = os.getppid()
 STALL = 0.3
 """How many seconds late the loop is when that is written down."""
 
@@ -157,7 +158,8 @@ KINDS = {kind.name: kind for kind in (quick, short, long, unsteady, hopeless, re
 
 
 async def watch() -> None:
-    """Writes down when the loop was late: a machine with no time for us explains a hold that ran out."""
+    """Writes down when the loop was late, as a machine with no time for us explains a hold that ran out; and ends
+    with the soak, however that was ended."""
     loop = asyncio.get_running_loop()
     while True:
         asked = loop.time()
@@ -165,6 +167,8 @@ async def watch() -> None:
         late = loop.time() - asked - 0.1
         if late > STALL:
             recorder.write("stalled", late)
+        if os.getppid() != PARENT:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @asynccontextmanager

@@ -37,11 +37,14 @@ class Nemesis:
         await asyncio.sleep(max(0.0, began + seconds - loop.time()))
 
     async def _end(self, fault: str) -> None:
-        slot = await self._target()
-        # Long jobs first, so that it's in the middle of some.
-        await asyncio.gather(*(self._push("long", slot) for _ in range(2)))
-        await asyncio.sleep(self._random.uniform(0.05, 0.5))
-        slot.order(fault, signal.SIGKILL if fault == "kill" else signal.SIGTERM)
+        while True:
+            slot = await self._target()
+            # Long jobs first, so that it's in the middle of some.
+            await asyncio.gather(*(self._push("long", slot) for _ in range(2)))
+            await asyncio.sleep(self._random.uniform(0.05, 0.5))
+            # A job may have killed it meanwhile.
+            if slot.order(fault, signal.SIGKILL if fault == "kill" else signal.SIGTERM):
+                return
 
     async def _target(self) -> Slot:
         """A process that serves, and isn't frozen just now: waking one is another's."""

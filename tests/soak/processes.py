@@ -19,6 +19,10 @@ _ROOT = Path(__file__).parent.parent.parent
 _PATIENCE = 60.0
 
 
+class NeverReady(Exception):
+    """The app doesn't start."""
+
+
 class Slot:
     """One place for a process of the app; each process in it has a number of its own."""
 
@@ -60,13 +64,15 @@ class Slot:
                 self._fleet.recorder.write("death", self.name)
                 await asyncio.sleep(0.1)
 
-    def order(self, what: str, number: signal.Signals) -> None:
-        """Writes down what is done to the process, and does it."""
+    def order(self, what: str, number: signal.Signals) -> bool:
+        """Writes down what is done to the process, and does it; answers whether it was there."""
         process = self._process
-        if process is not None and process.returncode is None:
-            self._was_told = True
-            self._fleet.recorder.write(what, self.name)
-            process.send_signal(number)
+        if process is None or process.returncode is not None:
+            return False
+        self._was_told = True
+        self._fleet.recorder.write(what, self.name)
+        process.send_signal(number)
+        return True
 
     def wake(self, name: str) -> None:
         """Lets the process of this name go on, if it's there still."""
@@ -135,7 +141,13 @@ class Fleet:
     async def ready(self) -> None:
         """Returns once all serve."""
         for slot in self.slots:
-            await asyncio.wait_for(slot.ready.wait(), _PATIENCE)
+            try:
+                await asyncio.wait_for(slot.ready.wait(), _PATIENCE)
+            except TimeoutError:
+                log = self.folder / f"{slot.name}.log"
+                raise NeverReady(
+                    f"{slot.name} doesn't serve; it said, in {log}:\n{log.read_text()}"
+                ) from None
 
     async def wake_the_frozen(self) -> None:
         """Wakes each process that has stopped itself, soon after the holds of its jobs are over."""
