@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import sqlite3
 import time
 import weakref
@@ -127,13 +128,13 @@ class _Transactions:
         cursor = connection.cursor()
         try:
             cursor.execute("PRAGMA foreign_keys = ON")
-            cursor.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
             cursor.execute("PRAGMA database_list")
             path = next((str(row[2] or "") for row in cursor.fetchall() if row[1] == "main"), "")
             key = files.file_key(path) if path else None
             if key is None:
                 return
             self._set_wal(connection, cursor, path)
+            cursor.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
         finally:
             cursor.close()
         driver = record.driver_connection
@@ -202,8 +203,10 @@ class _Transactions:
             had[0].leave(had[1])
 
     def _set_wal(self, connection: Any, cursor: Any, path: str) -> None:
-        # The change of mode needs the file for itself, and doesn't always ask the busy handler.
+        # The change of mode needs the file for itself. Two that want it at once, each waiting in SQLite's busy
+        # handler, keep each other from it until both give up; two that let go and come again don't.
         deadline = time.monotonic() + self._timeout
+        cursor.execute("PRAGMA busy_timeout = 0")
         while True:
             try:
                 cursor.execute("PRAGMA journal_mode")
@@ -218,10 +221,11 @@ class _Transactions:
                 if mode != "wal":
                     log.warning("%s can't have a write-ahead log (it's in mode %s)", path, mode)
                 return
+            pause = 0.001 + random.random() * 0.004  # noqa: S311
             if self._is_async:
-                connection.run_async(_without_driver(asyncio.sleep, 0.002))
+                connection.run_async(_without_driver(asyncio.sleep, pause))
             else:
-                time.sleep(0.002)
+                time.sleep(pause)
 
 
 def _on_begin(connection: Connection) -> None:

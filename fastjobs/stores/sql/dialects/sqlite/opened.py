@@ -180,15 +180,15 @@ def _set_up(raw: sqlite3.Connection, synchronous: Synchronous) -> tuple[str, Fil
     if mode != "wal":
         log.warning("%s can't have a write-ahead log (it's in mode %s): readers and the queue wait for each other",
                     path, mode)  # fmt: skip
-    raw.execute("PRAGMA busy_timeout = 0")
     raw.execute(f"PRAGMA synchronous = {'NORMAL' if synchronous == 'NORMAL' else 'FULL'}")
     return path, key
 
 
 def _wal(raw: sqlite3.Connection) -> str:
-    # The change of mode needs the file for itself, and doesn't always ask the busy handler.
+    # The change of mode needs the file for itself. Two that want it at once, each waiting in SQLite's busy handler,
+    # keep each other from it until both give up; two that let go and come again don't.
     deadline = time.monotonic() + LOCKED_FOR
-    raw.execute(f"PRAGMA busy_timeout = {int(LOCKED_FOR * 1000)}")
+    raw.execute("PRAGMA busy_timeout = 0")
     while True:
         try:
             mode = str(raw.execute("PRAGMA journal_mode").fetchone()[0])
@@ -196,4 +196,4 @@ def _wal(raw: sqlite3.Connection) -> str:
         except sqlite3.OperationalError as error:
             if (error.sqlite_errorcode & 0xFF) not in _BUSY or time.monotonic() > deadline:
                 raise
-        time.sleep(0.002)
+        time.sleep(0.001 + random.random() * 0.004)  # noqa: S311
