@@ -21,10 +21,25 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if _STRICT and report.skipped and not hasattr(report, "wasxfail") and isinstance(report.longrepr, tuple):
-        reason = report.longrepr[2]
-        # The suite skips what a store says it hasn't: that is an answer. All else is something missing.
-        if " lacks " not in reason:
-            report.outcome = "failed"
-            report.longrepr = f"in CI nothing may be skipped, and this was: {reason}"
+    if not hasattr(report, "wasxfail"):
+        _refuse_a_skip(report)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _refuse_a_skip(report)
+    return report
+
+
+def _refuse_a_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not (_STRICT and report.skipped and isinstance(report.longrepr, tuple)):
+        return
+    reason = report.longrepr[2]
+    # The suite skips what a store says it hasn't: that is an answer. All else is something missing.
+    if " lacks " not in reason:
+        report.outcome = "failed"
+        report.longrepr = f"in CI nothing may be skipped, and this was: {reason}"
