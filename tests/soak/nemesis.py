@@ -18,6 +18,7 @@ class Nemesis:
         self._fleet = fleet
         self._clients = clients
         self._random = random
+        self._one_freezes = asyncio.Lock()
 
     async def run(self, seconds: float, *, kills: int, stops: int, freezes: int, poisons: int) -> None:
         """Does all of it in about so many seconds; one that comes late is done all the same."""
@@ -29,8 +30,10 @@ class Nemesis:
         for number, fault in enumerate(faults):
             moment = began + each * (number + self._random.uniform(0.2, 0.8))
             await asyncio.sleep(max(0.0, moment - loop.time()))
-            if fault in ("freeze", "poison"):
-                freezing.append(asyncio.create_task(self._push(fault)))
+            if fault == "freeze":
+                freezing.append(asyncio.create_task(self._freeze()))
+            elif fault == "poison":
+                await self._push(fault)
             else:
                 await self._end(fault)
         await asyncio.gather(*freezing)
@@ -46,6 +49,17 @@ class Nemesis:
             if slot.order(fault, signal.SIGKILL if fault == "kill" else signal.SIGTERM):
                 return
 
+    async def _freeze(self) -> None:
+        """Pushes jobs that stop their process until one does: another fault may come before its first attempt."""
+        async with self._one_freezes:
+            before = self._fleet.freezes
+            while self._fleet.freezes == before:
+                await self._push("freeze")
+                for _ in range(50):
+                    await asyncio.sleep(0.05)
+                    if self._fleet.freezes > before:
+                        break
+
     async def _target(self) -> Slot:
         """A process that serves, and isn't frozen just now: waking one is another's."""
         while True:
@@ -56,10 +70,14 @@ class Nemesis:
             await asyncio.sleep(0.05)
 
     async def _push(self, fault: str, slot: Slot | None = None) -> None:
+        """Pushes a job, again until that is acknowledged."""
         kinds = {"long": "long", "freeze": "freezes", "poison": "poison"}
-        work = Work(ref=self._clients.ref())
-        if fault == "freeze":
-            # Some end as they wake, so that their end comes late; some go on, and are told that their job is gone.
-            work.freeze, work.lingers = True, self._random.choice((0.0, 0.0, 0.5))
-        to = (slot or await self._target()).url
-        await self._clients.push(Push(kind=kinds[fault], work=work), in_tx=False, to=to)
+        while True:
+            work = Work(ref=self._clients.ref())
+            if fault == "freeze":
+                # Some end as they wake, so that their end comes late; some go on, and are told that their job is gone.
+                work.freeze, work.lingers = True, self._random.choice((0.0, 0.0, 0.5))
+            to = (slot or await self._target()).url
+            if await self._clients.push(Push(kind=kinds[fault], work=work), in_tx=False, to=to):
+                return
+            await asyncio.sleep(0.2)

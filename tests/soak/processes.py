@@ -126,6 +126,8 @@ class Fleet:
         self._hold = hold
         self._random = random
         self._waking: dict[str, asyncio.Task[None]] = {}
+        self.freezes = 0
+        """How many times a process was seen to have stopped itself."""
         self.slots = [Slot(self, number, port) for number, port in enumerate(_free_ports(count), 1)]
         self._next = 0
 
@@ -155,6 +157,7 @@ class Fleet:
             for file in self.folder.glob("frozen-*"):
                 name = file.name.removeprefix("frozen-")
                 if name not in self._waking:
+                    self.freezes += 1
                     self._waking[name] = asyncio.create_task(self._wake(name))
             await asyncio.sleep(0.02)
 
