@@ -29,9 +29,9 @@ class Cut(Enum):
     """Another claim has the job."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
-    """What becomes of the job."""
+    """What becomes of the job. Not frozen, as one is made for each run, and freezing costs more than the rest."""
 
     mark: Mark | None
     """None where its claim is gone, so that there is nothing to mark."""

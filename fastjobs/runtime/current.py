@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Protocol
 
 from fastjobs.core.errors import QueueError
 
@@ -23,7 +24,15 @@ class CurrentJob:
     """What its push carried, by name."""
 
 
-running_job: ContextVar[CurrentJob] = ContextVar("fastjobs.current_job")
+class HasJob(Protocol):
+    """What runs a job, and says which only where it's asked: most handlers never ask."""
+
+    def current(self) -> CurrentJob:
+        """The job."""
+        ...
+
+
+running_job: ContextVar[HasJob] = ContextVar("fastjobs.current_job")
 
 
 def current_job() -> CurrentJob:
@@ -32,6 +41,6 @@ def current_job() -> CurrentJob:
     Raises QueueError anywhere else. A task that a handler started and left behind still sees its job.
     """
     try:
-        return running_job.get()
+        return running_job.get().current()
     except LookupError:
         raise QueueError("there's no current job here: only a handler, and what it calls, has one") from None

@@ -71,8 +71,9 @@ class Feed:
         self._load = load
         self._took = took
         self._stuck = stuck
+        self._moved = False
         self._moved_at = 0.0
-        """When jobs last ended or were claimed."""
+        """When it was last seen that a job had ended, or one was claimed."""
         self._opened = opened
         self._outage = Outage(clock, "claim", poll)
         self._wake = asyncio.Event()
@@ -92,7 +93,7 @@ class Feed:
 
     def freed(self) -> None:
         """Something has ended: there may be room now."""
-        self._moved_at = self._clock.monotonic()
+        self._moved = True
         if self._wants_room:
             self._wake.set()
 
@@ -119,7 +120,9 @@ class Feed:
         else:
             await wait(self._wake, self._clock, step)
         self._wants_room = False
-        if self._load() > self._workers and self._clock.monotonic() - self._moved_at >= STUCK:
+        if self._moved:
+            self._moved, self._moved_at = False, self._clock.monotonic()
+        elif self._load() > self._workers and self._clock.monotonic() - self._moved_at >= STUCK:
             # All workers are on long jobs, though jobs were short: another instance may have a free one.
             self.pace.took(STUCK)
             self._stuck()
@@ -160,7 +163,7 @@ class Feed:
                 continue
             self._outage.over()
             if claimed.jobs:
-                self._moved_at = self._clock.monotonic()
+                self._moved, self._moved_at = False, self._clock.monotonic()
             self._took(claimed, asked)
             if claimed.again:
                 await pause(self._clock, AGAIN * (1 + self._clock.random()))

@@ -51,9 +51,10 @@ class Ledger:
 
     def add(self, entry: Entry) -> None:
         """Takes a mark to write."""
+        if not self._entries:
+            self._empty.clear()
+            self._more.set()
         self._entries.append(entry)
-        self._empty.clear()
-        self._more.set()
 
     @property
     def pending(self) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from fastjobs.core.duration import SECOND
@@ -149,7 +150,7 @@ class Life:
         self._runs.discard(run)
         self.feed.pace.took(ended.took)
         if ended.verdict.mark is not None:
-            self._mark(ended.verdict.mark, run, lambda kept, resent: self._kept(ended, kept, resent))
+            self._mark(ended.verdict.mark, run, partial(self._kept, ended))
 
     def _kept(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
         mark = ended.verdict.mark

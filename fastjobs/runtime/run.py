@@ -55,17 +55,15 @@ class Run:
     def context(self) -> Context:
         """A fresh context in which `current_job()` is this job. What it carried is not restored in it yet."""
         context = Context()
-        context.run(
-            running_job.set,
-            CurrentJob(
-                id=self.job.id,
-                kind=self.job.kind,
-                attempt=self.job.attempts,
-                last_error=self.job.error,
-                carried=self.carried,
-            ),
-        )
+        context.run(running_job.set, self)
         return context
+
+    def current(self) -> CurrentJob:
+        """The job, as `current_job()` answers it."""
+        job = self.job
+        return CurrentJob(
+            id=job.id, kind=job.kind, attempt=job.attempts, last_error=job.error, carried=self.carried
+        )
 
     def fields(self) -> dict[str, object]:
         """What each log line of the job says."""

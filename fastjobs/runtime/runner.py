@@ -43,12 +43,13 @@ class Runner:
             value = kind.codec.load(job.payload)
         except PayloadError as error:
             return Ended(run, unreadable(job, error), 0.0, error)
-        handler = kind.handler
-        call = (lambda: handler(value)) if kind.signature.takes_value else handler
-        raised = await self._drive(run, call)
+        if kind.signature.takes_value:
+            raised = await self._drive(run, kind.handler, value)
+        else:
+            raised = await self._drive(run, kind.handler)
         took = self._clock.monotonic() - run.started
-        settings = self._settings
-        made = verdict(job, kind.options, raised, run.cut, self._clock.random(), settings.permanent)
+        chance = 0.0 if raised is None else self._clock.random()
+        made = verdict(job, kind.options, raised, run.cut, chance, self._settings.permanent)
         return Ended(run, made, took, raised)
 
     async def on_fail(self, owed: Owed) -> None:
@@ -62,9 +63,11 @@ class Runner:
         except PayloadError as unfit:
             say_error("on_fail was not run, as the payload doesn't fit", unfit, **run.fields())
             return
-        call = (lambda: failed(value, error)) if kind.failed_takes_value else (lambda: failed(error))
         run.cut = None
-        raised = await self._drive(run, call)
+        if kind.failed_takes_value:
+            raised = await self._drive(run, failed, value, error)
+        else:
+            raised = await self._drive(run, failed, error)
         cut: Cut | None = run.cut
         if cut is Cut.TIMEOUT:
             raised = TimeoutError(f"ran over its kind's timeout of {kind.options.timeout / SECOND:g} s")
@@ -73,7 +76,7 @@ class Runner:
         if raised is not None:
             say_error("on_fail failed", raised, **run.fields())
 
-    async def _drive(self, run: Run, call: Callable[[], object]) -> BaseException | None:
+    async def _drive(self, run: Run, handler: Callable[..., object], *values: object) -> BaseException | None:
         """Runs one handler to its end, in this task and a fresh context; answers what it raised."""
         task = asyncio.current_task()
         assert task is not None
@@ -86,7 +89,9 @@ class Runner:
         drive: Drive | None = None
         raised: BaseException | None = None
         try:
-            drive = run.drive = Drive(cast("Coroutine[Any, Any, object]", context.run(call)), context)
+            drive = run.drive = Drive(
+                cast("Coroutine[Any, Any, object]", context.run(handler, *values)), context
+            )
             await drive.run()
         except BaseException as error:  # SystemExit and a CancelledError of its own are ends too
             if drive is not None and (drive.closed or drive.abandoned):

@@ -10,6 +10,9 @@ from fastjobs.core.verdict import Cut
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
 
+TURN = 0.002
+"""Seconds that handlers take, one after another on a worker, before the loop has its turn."""
+
 
 class Workers:
     """So many workers, what they run, and what waits for them."""
@@ -82,6 +85,7 @@ class Workers:
         """One worker: takes what is next and runs it, until it's cancelled."""
         task = asyncio.current_task()
         assert task is not None
+        spent = 0.0
         while True:
             item = self._next.popleft() if self._next else await self._wait()
             self._busy[task] = item
@@ -89,6 +93,7 @@ class Workers:
                 if isinstance(item, Run):
                     ended = await self._runner.job(item)
                     self._ended(ended)
+                    spent += ended.took
                     foreign = isinstance(ended.error, asyncio.CancelledError) and item.cut is None
                     if foreign and self._owner is not None and self._owner.done():
                         return  # the loop is being closed around a queue that was never stopped
@@ -98,6 +103,10 @@ class Workers:
                 del self._busy[task]
                 self._less(1)
             self.freed()
+            if spent > TURN:
+                # Handlers that never wait would keep the loop for as long as there are jobs, and the app from it.
+                spent = 0.0
+                await asyncio.sleep(0)
 
     async def _wait(self) -> Run | Owed:
         idle: asyncio.Future[Run | Owed] = asyncio.get_running_loop().create_future()

@@ -427,3 +427,28 @@ async def test_a_job_that_lost_its_worker_is_never_claimed_ahead(
         end.set()
         await clock.pass_time(1, turns=200)
     assert len(order) == 311
+
+
+async def test_handlers_that_never_wait_leave_the_app_its_turns(
+    new_queue: Callable[..., Queue], clock: Clock
+) -> None:
+    queue = new_queue(workers=2)
+    turns_at: list[int] = []
+    done = 0
+
+    @queue.kind("busy")
+    async def busy(value: Mail) -> None:
+        nonlocal done
+        clock.advance(0.001)
+        done += 1
+
+    async def app() -> None:
+        while done < 300:
+            turns_at.append(done)
+            await asyncio.sleep(0)
+
+    await busy.push_many([Mail(user=n) for n in range(300)])
+    async with queue.running():
+        await app()
+    gaps = [after - before for before, after in zip(turns_at, turns_at[1:], strict=False)]
+    assert max(gaps) <= 2 * 4, "a few milliseconds' work of each worker, at most"
