@@ -84,13 +84,13 @@ class _OnSQLite(Subject):
         self, clock: Clock, path: Path, engine: Engine, async_engine: AsyncEngine
     ) -> AsyncIterator[SQLStore]:
         store = SQLStore(async_engine if self.is_async else engine, clock=clock, synchronous="NORMAL")
-        self._wal = f"{path}-wal"
         yield store
         await store.close()
 
     async def writes(self, store: Store) -> int | None:
         """All that is written goes to the file's log."""
-        found = os.stat(self._wal)
+        assert isinstance(store, SQLStore)
+        found = os.stat(f"{store._engine.url.database}-wal")
         return hash((found.st_size, found.st_mtime_ns))
 
 
