@@ -22,7 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from tests.soak.checking import Counts, Violation, check, count
+from tests.soak.checking import Violation, check
+from tests.soak.counting import Counts, count
 from tests.soak.history import CLIENTS, read
 from tests.soak.kinds import ALWAYS_FAILS, ATTEMPTS
 from tests.soak.load import Clients

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tests.soak.history import Claim, Fault, History, Left, Marked
 
-_FAILED = 3
+FAILED = 3
 """The state of a job that is kept as failed."""
 
 
@@ -82,7 +82,7 @@ def lost(of: Indexed) -> Iterator[str]:
             yield f"push {push.ref} was acknowledged as job {id}, and its jobs are {sorted(seen) or 'none'}"
             continue
         row = of.left.get(id)
-        if row is not None and row.state != _FAILED:
+        if row is not None and row.state != FAILED:
             yield f"job {id} of push {push.ref} is left in state {row.state}"
         elif row is None and not any(
             mark.what == "done" for claim in of.claims[id] for mark in of.ends(claim, "yes", None)
@@ -203,7 +203,7 @@ def attempts(of: Indexed) -> Iterator[str]:
             yield f"job {claim.id} was {said} at attempt {claim.attempts} of {most}"
     for row in of.history.left:
         most, fails = of.history.attempts[row.kind], row.kind in of.history.always_fails
-        if row.state == _FAILED and row.attempts < most and not fails:
+        if row.state == FAILED and row.attempts < most and not fails:
             yield f"job {row.id} ({row.kind}) failed at attempt {row.attempts} of {most}"
     for push in of.history.pushes:
         kinds = {claim.kind for claim in of.claims.get(push.id or "", ())}
@@ -285,49 +285,3 @@ def check(history: History) -> list[Violation]:
     """Every promise that the history shows broken."""
     of = Indexed(history)
     return [Violation(rule, what) for rule, broken in RULES.items() for what in broken(of)]
-
-
-class Counts(NamedTuple):
-    """What a run came to."""
-
-    acked: int
-    rolled_back: int
-    unanswered: int
-    refused: int
-    unanswered_kept: int
-    """Of those without an answer, how many were kept all the same."""
-    claims: int
-    runs: int
-    done: int
-    failed: int
-    faults: Counter[str]
-    repeats: Counter[str]
-    """By their cause."""
-    late_ends: int
-    """Ends of a claim that another had followed, all ignored."""
-    late_renewals: int
-
-
-def count(history: History) -> Counts:
-    """The numbers for the table."""
-    of = Indexed(history)
-    outcomes = Counter("rolled back" if push.doomed else push.outcome for push in history.pushes)
-    followed = {(first.id, first.claim) for first, _ in of.pairs()}
-    late = Counter(
-        mark.ends for mark in history.marks if mark.answer == "lost" and (mark.id, mark.claim) in followed
-    )
-    return Counts(
-        acked=outcomes["acked"],
-        rolled_back=outcomes["rolled back"],
-        unanswered=outcomes[None],
-        refused=outcomes["refused"],
-        unanswered_kept=sum(push.outcome is None and push.ref in of.ids for push in history.pushes),
-        claims=sum(not claim.exhausted for claim in history.claims),
-        runs=len(history.starts),
-        done=len({mark.id for mark in history.marks if mark.what == "done" and mark.answer == "yes"}),
-        failed=sum(row.state == _FAILED for row in history.left),
-        faults=Counter(fault.what for fault in history.faults),
-        repeats=Counter(cause(of, first, second) or "none" for first, second in of.pairs()),
-        late_ends=late[True],
-        late_renewals=late[False],
-    )
