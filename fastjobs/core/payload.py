@@ -69,7 +69,7 @@ class Codec(Generic[T]):
         """The value of the payload, or a PayloadError: whoever wrote it, or its kind's type, has changed."""
         try:
             return self._adapter.validate_json(payload)
-        except Exception as bad:  # a type's own validator may raise anything
+        except BaseException as bad:  # a type's own validator may raise anything, and a worker asks it
             raise self._unfit(bad, "the payload doesn't fit the handler's type") from None
 
     def _checked(self, value: T) -> T:
@@ -116,7 +116,7 @@ class Codec(Generic[T]):
             field=found.field,
         )
 
-    def _unfit(self, bad: Exception, what: str) -> PayloadError:
+    def _unfit(self, bad: BaseException, what: str) -> PayloadError:
         field, why = why_unfit(bad)
         return PayloadError(
             f"kind {self.kind!r}: {what}{f', at {field}' if field else ''}: {why}",

@@ -29,7 +29,7 @@ _UNKNOWN = re.compile(r"Unable to serialize unknown type: (?:<class ')?([\w.<>]+
 _CALLED = re.compile(r"Error calling function `(\w+)`")
 
 
-def why_unfit(bad: Exception) -> tuple[str, str]:
+def why_unfit(bad: BaseException) -> tuple[str, str]:
     """The path to the first field that doesn't fit, and why it doesn't."""
     if isinstance(bad, ValidationError):
         first = bad.errors(include_url=False)[0]
@@ -47,7 +47,7 @@ def _detail(error: ErrorDetails) -> str:
     return _raised(raised) if isinstance(raised, Exception) else f"it's refused as {error['type']!r}"
 
 
-def _raised(error: Exception) -> str:
+def _raised(error: BaseException) -> str:
     place = error_place(error)
     return f"a {type(error).__name__} was raised{f' at {place}' if place else ''}"
 

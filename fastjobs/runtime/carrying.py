@@ -29,5 +29,5 @@ def restore(carriers: Sequence[Carrier], carried: Mapping[str, str]) -> None:
     for carrier in carriers:
         try:
             carrier.restore(carried)
-        except Exception as error:
+        except BaseException as error:  # as with a handler: a CancelledError of its own would end the worker
             say_error("a carrier failed, and its part is not restored", error, carrier=type(carrier).__name__)

@@ -124,14 +124,19 @@ class Kind(Generic[T]):
         pusher, is_sync = self._queue().within(tx, unfinished)
         if is_sync:
             return SyncPush(self, cast("SyncPusher", pusher))
-        return AsyncPush(self, cast("Pusher", pusher), unfinished)
+        store = cast("Store", tx) if pusher is tx else None
+        return AsyncPush(self, cast("Pusher", pusher), unfinished, store)
 
-    def job(self, value: T, at: datetime | None, after: Seconds | None) -> NewJob:
+    def job(
+        self, value: T, at: datetime | None, after: Seconds | None, store: Store | None = None
+    ) -> NewJob:
         """The job a push of this value would push."""
-        return self.jobs((value,), at, after)[0]
+        return self.jobs((value,), at, after, store)[0]
 
-    def jobs(self, values: Iterable[T], at: datetime | None, after: Seconds | None) -> list[NewJob]:
-        """The jobs a push of these values would push."""
+    def jobs(
+        self, values: Iterable[T], at: datetime | None, after: Seconds | None, store: Store | None = None
+    ) -> list[NewJob]:
+        """The jobs a push of these values would push, to `store` or the queue's own."""
         queue = self._queue()
         if at is not None and after is not None:
             raise PushError("a job is due at= a time or after= a wait, not both")
@@ -145,7 +150,7 @@ class Kind(Generic[T]):
         if wait and queue.clock.now() + wait > LAST:
             raise PushError(f"after={after!r} is past the year 9999")
         most = queue.max_payload
-        carried = queue.gather()
+        carried = queue.gather(store)
         return [
             NewJob(kind=self.name, payload=self.codec.dump(value, most), at=due, after=wait, carried=carried)
             for value in values

@@ -219,10 +219,17 @@ class Life:
         while True:
             try:
                 return await loop()
-            except Exception as bug:
+            except (Exception, asyncio.CancelledError) as bug:
+                task = asyncio.current_task()
+                if not isinstance(bug, Exception) and task is not None and task.cancelling():
+                    raise
+                # A CancelledError that nobody asked for, as of a store's own, is a bug like others.
                 say_error("a bug in fastjobs", bug, logging.CRITICAL, part=name)
                 logging.getLogger("fastjobs").critical("where it was", exc_info=bug)
-                self._crashed(bug)
+                try:
+                    self._crashed(bug)
+                except Exception as raised:
+                    say_error("on_crash= failed", raised, part=name)
             await pause(self._clock, max(self._settings.poll, 1.0))
             if self.feed.stopping:
                 return

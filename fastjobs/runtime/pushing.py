@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from fastjobs.core.duration import Seconds
 from fastjobs.core.job import NewJob
-from fastjobs.store import Pusher, SyncPusher
+from fastjobs.store import Pusher, Store, SyncPusher
 
 if TYPE_CHECKING:
     from fastjobs.runtime.kind import Kind
@@ -50,10 +50,14 @@ class SyncPush(Generic[T]):
 class AsyncPush(Generic[T]):
     """A kind that pushes through one async transaction."""
 
-    def __init__(self, kind: Kind[T], pusher: Pusher, unfinished: Unfinished) -> None:
+    def __init__(
+        self, kind: Kind[T], pusher: Pusher, unfinished: Unfinished, store: Store | None = None
+    ) -> None:
+        """`store` is the one that stands for a transaction, where one does."""
         self._kind = kind
         self._pusher = pusher
         self._unfinished = unfinished
+        self._store = store
 
     @overload
     def push(
@@ -70,13 +74,13 @@ class AsyncPush(Generic[T]):
 
         It's to be awaited: a commit with a push that never was raises NotAwaited, and doesn't commit.
         """
-        return self._later([self._kind.job(value, at, after)], lambda ids: ids[0])
+        return self._later([self._kind.job(value, at, after, self._store)], lambda ids: ids[0])
 
     def push_many(
         self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
     ) -> Coroutine[Any, Any, list[str | None]]:
         """As `Kind.push_many`, in the transaction. It's to be awaited, as `push` is."""
-        return self._later(self._kind.jobs(values, at, after), lambda ids: ids)
+        return self._later(self._kind.jobs(values, at, after, self._store), lambda ids: ids)
 
     def _later(
         self, jobs: Sequence[NewJob], answer: Callable[[list[str | None]], R]

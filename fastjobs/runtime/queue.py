@@ -214,9 +214,13 @@ class Queue:
         """How many bytes a value may have as JSON."""
         return self._settings.max_payload
 
-    def gather(self) -> str | None:
-        """What a push carries from the current context: nothing in a store that doesn't keep it."""
-        if self._store is not None and not supports(self._store, Extra.CARRY):
+    def gather(self, store: Store | None) -> str | None:
+        """What a push carries from the current context: nothing in a store that doesn't keep it.
+
+        `store` is the one that is pushed to, None for the queue's own.
+        """
+        store = self._store if store is None else store
+        if store is not None and not supports(store, Extra.CARRY):
             return None
         return gather(self._settings.carry)
 

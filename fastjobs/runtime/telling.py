@@ -49,6 +49,8 @@ class Teller:
         self._observed(run, verdict.outcome, verdict.error, ended.took)
         if verdict.owed and verdict.error is not None and run.kind.failed is not None:
             return Owed(run, verdict.error)
+        if verdict.outcome is Outcome.FAILED and run.kind.failed is not None:
+            say(logging.WARNING, "on_fail was not run, as the payload doesn't fit", **run.fields())
         return None
 
     def exhausted(self, run: Run, attempts: int) -> Owed | None:
@@ -109,7 +111,7 @@ class Teller:
                     waited=run.waited,
                 )
             )
-        except Exception as raised:
+        except BaseException as raised:  # as with a handler: a CancelledError of its own would end the ledger
             say_error("observe= failed", raised, **run.fields())
 
 
