@@ -11,6 +11,7 @@ from fastjobs.core.errors import PushError, QueueError, RegistrationError
 from fastjobs.core.job import NewJob, kind_name
 from fastjobs.core.options import KindOptions, KindSettings, checked
 from fastjobs.core.payload import Codec
+from fastjobs.runtime.blocking import BlockingPush
 from fastjobs.runtime.handlers import Signature, is_async, signature
 from fastjobs.runtime.pushing import AsyncPush, SyncPush, Unfinished
 
@@ -109,6 +110,11 @@ class Kind(Generic[T]):
         jobs = self.jobs(values, at, after)
         return await queue.push(jobs) if jobs else []
 
+    @property
+    def sync(self) -> BlockingPush[T]:
+        """This kind, pushing from sync code: `kind.sync.push(value)` in a thread of the app's, or with no loop."""
+        return BlockingPush(self, self._queue())
+
     @overload
     def in_(self, tx: SyncTx) -> SyncPush[T]: ...
     @overload
@@ -127,9 +133,7 @@ class Kind(Generic[T]):
         store = cast("Store", tx) if pusher is tx else None
         return AsyncPush(self, cast("Pusher", pusher), unfinished, store)
 
-    def job(
-        self, value: T, at: datetime | None, after: Seconds | None, store: Store | None = None
-    ) -> NewJob:
+    def job(self, value: T, at: datetime | None, after: Seconds | None, store: Store | None = None) -> NewJob:
         """The job a push of this value would push."""
         return self.jobs((value,), at, after, store)[0]
 

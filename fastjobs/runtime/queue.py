@@ -205,6 +205,11 @@ class Queue:
         return self._store
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop it runs on; None while it doesn't run."""
+        return None if self._life is None else self._life.loop
+
+    @property
     def clock(self) -> Clock:
         """The clock of the queue's timers."""
         return self._settings.clock

@@ -72,8 +72,12 @@ class Gate:
             return turn
         if turn.loop is not None:
             self._refuse_to_block(turn)
-        if came.wait(timeout):
-            return turn
+        try:
+            if came.wait(timeout):
+                return turn
+        except BaseException:  # a signal's handler raised: a turn that nobody waits for would be the last one given
+            self.leave(turn)
+            raise
         raise self._gave_up(turn, timeout)
 
     async def enter_async(self, timeout: float) -> Turn:
@@ -153,6 +157,8 @@ class Gate:
     def _gave_up(self, turn: Turn, timeout: float) -> sqlite3.OperationalError:
         holder = self._holder
         said = holder.who() if holder is not None and holder is not turn else "its turn came too late"
+        if turn.first:
+            said += ". What a transaction pushes goes through it: kind.in_(tx)"
         self.leave(turn)
         return sqlite3.OperationalError(
             f"database is locked: waited {timeout:g} s for a turn to write; {said}"

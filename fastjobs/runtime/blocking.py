@@ -1,0 +1,81 @@
+"""Pushes from sync code: `kind.sync.push(value)`, from a thread of the app, or with no event loop at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import TimeoutError as NoAnswer
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from fastjobs.core.duration import Seconds
+from fastjobs.core.errors import QueueError, StoreTimeout
+from fastjobs.core.job import NewJob
+from fastjobs.runtime.settings import STORE_LIMIT
+
+if TYPE_CHECKING:
+    from fastjobs.runtime.kind import Kind
+    from fastjobs.runtime.queue import Queue
+
+T = TypeVar("T")
+
+
+class BlockingPush(Generic[T]):
+    """A kind that pushes from sync code, and blocks its thread until the job is kept."""
+
+    def __init__(self, kind: Kind[T], queue: Queue) -> None:
+        self._kind = kind
+        self._queue = queue
+
+    @overload
+    def push(
+        self: BlockingPush[None],
+        value: None = None,
+        *,
+        at: datetime | None = None,
+        after: Seconds | None = None,
+    ) -> str | None: ...
+    @overload
+    def push(self, value: T, *, at: datetime | None = None, after: Seconds | None = None) -> str | None: ...
+    def push(
+        self, value: Any = None, *, at: datetime | None = None, after: Seconds | None = None
+    ) -> str | None:
+        """As `Kind.push`, from a thread of the app's, a `def` route or a script.
+
+        On a thread whose event loop runs it raises QueueError, as it would block the loop: `await kind.push(…)` there.
+        """
+        return self._push([self._kind.job(value, at, after)])[0]
+
+    def push_many(
+        self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
+    ) -> list[str | None]:
+        """As `Kind.push_many`, from sync code."""
+        jobs = self._kind.jobs(values, at, after)
+        return self._push(jobs) if jobs else []
+
+    def _push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return push_blocking(self._queue, jobs)
+        raise QueueError(
+            f"kind {self._kind.name!r}: sync.push would block this thread's event loop; write await kind.push(…)"
+        )
+
+
+def push_blocking(queue: Queue, jobs: Sequence[NewJob]) -> list[str | None]:
+    """Pushes on the queue's own loop, where it runs on one, and else on a loop that ends with the push."""
+    loop = queue.loop
+    if loop is None or not loop.is_running():
+        return asyncio.run(queue.push(jobs))
+    answer = asyncio.run_coroutine_threadsafe(queue.push(jobs), loop)
+    try:
+        return answer.result(STORE_LIMIT + 1)
+    except NoAnswer:
+        if answer.done():
+            raise  # the store's own, or the push's
+        answer.cancel()
+        raise StoreTimeout(
+            f"the queue's event loop gave no answer to a push in {STORE_LIMIT + 1:g} s: something blocks it, and the"
+            " job may be kept or not"
+        ) from None
