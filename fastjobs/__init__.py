@@ -1,6 +1,7 @@
 """Background jobs for FastAPI and Starlette, kept in the app's own database and run inside its own process.
 
-This is the public list: what is not in `__all__` may change in any release. What needs a package of an extra is
+This is the public list, with `fastjobs.testing` for tests and `fastjobs.store` for stores: what is in no `__all__` of
+theirs may change in any release. What needs a package of an extra is
 behind a lazy door, so that `import fastjobs` loads no SQLAlchemy, no web framework and no test library.
 """
 
