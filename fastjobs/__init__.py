@@ -31,6 +31,7 @@ from fastjobs.core.errors import (
 from fastjobs.core.outcome import Outcome, Ran
 from fastjobs.core.request_id import CarryRequestID, request_id
 from fastjobs.runtime.current import current_job
+from fastjobs.runtime.health import Health
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.kinds import Kinds
 from fastjobs.runtime.queue import Queue
@@ -48,7 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     # the queue
-    "Queue", "Kind", "Kinds", "current_job", "Permanent", "Retry", "Snooze", "Outcome", "Ran",
+    "Queue", "Kind", "Kinds", "current_job", "Permanent", "Retry", "Snooze", "Outcome", "Ran", "Health",
     # where its jobs are kept
     "Store", "Extra", "supports", "Memory", "SQLStore", "sqlite",
     # beside a web app

@@ -75,12 +75,16 @@ class Feed:
         self._moved_at = 0.0
         """When it was last seen that a job had ended, or one was claimed."""
         self._opened = opened
-        self._outage = Outage(clock, "claim", poll)
+        self.outage = Outage(clock, "claim", poll)
         self._wake = asyncio.Event()
         self._wants_room = False
         self._soon: Timer | None = None
         self._soon_at = FAR
         self.pace = Pace(workers)
+        self.answered_at: float | None = None
+        """When the store last answered a claim; this and the next are for `health`, which any thread reads."""
+        self.owed_at = clock.monotonic()
+        """Since when it waits for an answer, or for the time to ask again; FAR while it has no room for jobs."""
         self._pausing = asyncio.Event()
         self.stopping = False
         self.woken = False
@@ -148,7 +152,9 @@ class Feed:
             room = min(MOST, target - load)
             # With a prefetch, half of it is used up before the next claim: batches, rather than a claim for each job.
             if room <= 0 or (ahead and load > self._workers and room * 2 < target):
+                self.owed_at = FAR
                 await self._sleep(FAR, for_room=True)
+                self.owed_at = self._clock.monotonic()
                 continue
             asked = self._clock.monotonic()
             try:
@@ -159,9 +165,10 @@ class Feed:
                 )
             except Exception as error:
                 self._pausing.clear()
-                await wait(self._pausing, self._clock, self._outage.failed(error))
+                await wait(self._pausing, self._clock, self.outage.failed(error))
                 continue
-            self._outage.over()
+            self.outage.over()
+            self.answered_at = self.owed_at = self._clock.monotonic()
             if claimed.jobs:
                 self._moved, self._moved_at = False, self._clock.monotonic()
             self._took(claimed, asked)

@@ -42,7 +42,7 @@ class Ledger:
     def __init__(self, store: Store, clock: Clock, poll: float) -> None:
         self._store = store
         self._clock = clock
-        self._outage = Outage(clock, "marks", poll)
+        self.outage = Outage(clock, "marks", poll)
         self._entries: deque[Entry] = deque()
         self._size = MOST
         self._more = asyncio.Event()
@@ -83,12 +83,12 @@ class Ledger:
                 self._size = max(1, len(batch) // 2)
                 for entry in batch:
                     entry.resent = True
-                waiting = self._outage.failed(error)
+                waiting = self.outage.failed(error)
                 self._give_up()
                 if self._entries:
                     await pause(self._clock, waiting)
                 continue
-            self._outage.over()
+            self.outage.over()
             self._size = min(MOST, self._size * 2)
             await self._tell(batch, kept)
 

@@ -17,6 +17,7 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.marks import GiveBack, Kept, Mark, TryAgain
 from fastjobs.core.verdict import Cut
 from fastjobs.runtime.feed import Feed
+from fastjobs.runtime.health import Health, Vitals
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.ledger import Entry, Ledger
 from fastjobs.runtime.lines import say, say_error
@@ -76,6 +77,9 @@ class Life:
             opened=self._open,
         )
         self._workers.freed = self.feed.freed
+        self._vitals = Vitals(
+            settings, self.feed, self._ledger, self._renewal, self._workers, self._runs, works=self._run
+        )
 
     async def start(self) -> None:
         """Opens the store and starts the loops.
@@ -101,8 +105,8 @@ class Life:
         # By the loop's own time: a stop ends in time also where a test's clock stands still.
         began = self.loop.time()
         grace = self._settings.grace
+        self.feed.stop()
         if self._feeding is not None:
-            self.feed.stop()
             self._put_back_waiting()
             settled = asyncio.ensure_future(self._settled(self._feeding))
             await self._until(settled, began + grace)
@@ -124,6 +128,10 @@ class Life:
             self._runner.close()
             self.feed.close()
         await self._close(max(0.1, began + grace + LET_GO - self.loop.time()))
+
+    def health(self) -> Health:
+        """What is so of the queue, from any thread."""
+        return self._vitals.read(opened=self._opened)
 
     # Claims and ends.
 
@@ -224,6 +232,7 @@ class Life:
                 if not isinstance(bug, Exception) and task is not None and task.cancelling():
                     raise
                 # A CancelledError that nobody asked for, as of a store's own, is a bug like others.
+                self._vitals.crashed(name)
                 say_error("a bug in fastjobs", bug, logging.CRITICAL, part=name)
                 logging.getLogger("fastjobs").critical("where it was", exc_info=bug)
                 try:

@@ -31,7 +31,7 @@ class Renewal:
         self._clock = clock
         self._runs = runs
         self._lost = lost
-        self._outage = Outage(clock, "renewal", poll)
+        self.outage = Outage(clock, "renewal", poll)
         self._sooner = asyncio.Event()
         self._next = FAR
 
@@ -68,12 +68,12 @@ class Renewal:
         except Exception as error:
             # Asked again soon, not at each poll: a short hold has no time to lose.
             again = self._clock.monotonic() + min(
-                self._outage.failed(error), min(run.hold for run in due) / SECOND / 10
+                self.outage.failed(error), min(run.hold for run in due) / SECOND / 10
             )
             for run in due:
                 run.renew_at = again
             return
-        self._outage.over()
+        self.outage.over()
         for run, answer in zip(due, kept, strict=True):
             if answer is Kept.LOST:
                 run.renew_at = FAR

@@ -27,7 +27,8 @@ class Run:
     """A held job: waiting for a worker here, or being run."""
 
     __slots__ = (
-        "carried", "cut", "deadline", "drive", "hold", "job", "kind", "renew_at", "started", "task", "until", "waited",
+        "carried", "claimed_at", "cut", "deadline", "drive", "hold", "job", "kind", "renew_at", "started", "task",
+        "until", "waited",
     )  # fmt: skip
 
     def __init__(self, job: Job, kind: Kind[Any], hold: int, claimed_at: float, waited: float) -> None:
@@ -36,6 +37,7 @@ class Run:
         self.kind = kind
         self.hold = hold
         self.waited = waited
+        self.claimed_at = claimed_at
         """Seconds past its time before it was claimed."""
         self.carried = unpacked(job.carried) if job.carried else {}
         self.started = 0.0
