@@ -29,6 +29,11 @@ class Outage:
         self._told = -EVERY
         self._owes_the_end = False
 
+    @property
+    def since(self) -> float | None:
+        """The monotonic time of its first failure; None while the store answers."""
+        return self._since if self._failures else None
+
     def failed(self, error: BaseException) -> float:
         """Takes note of a failure; answers how many seconds to wait, growing from 50 ms to the most, with jitter."""
         now = self._clock.monotonic()
