@@ -126,6 +126,32 @@ async def test_autocommit_takes_no_turn_and_begins_nothing(engine: AsyncEngine, 
         assert await value(engine, "SELECT n FROM t") == 7
 
 
+async def test_a_read_only_connection_in_autocommit_cannot_write_either(engine: AsyncEngine) -> None:
+    reading = engine.execution_options(fastjobs_readonly=True, isolation_level="AUTOCOMMIT")
+    async with reading.connect() as connection:
+        with pytest.raises(OperationalError, match="readonly"):
+            await connection.execute(text("UPDATE t SET n = 1"))
+    assert await value(engine, "SELECT n FROM t") == 0
+
+
+async def test_a_commit_whose_listener_raised_leaves_no_lock_behind(engine: AsyncEngine, path: Path) -> None:
+    def raises(_: object) -> None:
+        raise KeyError("the app's own")
+
+    event.listen(engine.sync_engine, "commit", raises)
+    async with engine.connect() as connection:
+        await connection.execute(text("UPDATE t SET n = 1"))
+        with pytest.raises(KeyError):
+            await connection.commit()
+    event.remove(engine.sync_engine, "commit", raises)
+    other = sqlite3.connect(path, timeout=0)
+    other.execute("BEGIN IMMEDIATE")
+    other.close()
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE t SET n = n + 10"))
+    assert await value(engine, "SELECT n FROM t") == 10
+
+
 async def test_the_turn_ends_after_the_commit_and_not_before(engine: AsyncEngine, path: Path) -> None:
     seen: list[bool] = []
 

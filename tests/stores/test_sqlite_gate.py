@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -170,3 +171,23 @@ def test_a_turn_is_left_once() -> None:
     gate.leave(first)
     assert gate._holder is second
     gate.leave(second)
+
+
+def test_one_whose_wait_a_signal_ended_leaves_the_line() -> None:
+    class Alarm(Exception):
+        pass
+
+    def alarm(*_: object) -> None:
+        raise Alarm
+
+    gate = Gate()
+    held = gate.enter(1)
+    before = signal.signal(signal.SIGUSR1, alarm)
+    try:
+        threading.Timer(0.05, signal.raise_signal, [signal.SIGUSR1]).start()
+        with pytest.raises(Alarm):
+            gate.enter(20)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    gate.leave(held)
+    gate.leave(gate.enter(1))

@@ -17,7 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import fastjobs.sqlite
 from fastjobs.core.claiming import Claimable
-from fastjobs.core.errors import NotAwaited, StoreError
+from fastjobs.core.errors import NotAwaited, QueueError, StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.stores.sql.dialects.sqlite import begin, files, gate
 from fastjobs.stores.sql.store import SQLStore
@@ -406,3 +406,54 @@ async def test_tables_made_by_a_transaction_that_is_rolled_back_are_made_again(p
     assert await waiting(store) == 4
     await store.close()
     engine.dispose()
+
+
+@pytest.mark.parametrize("is_configured", [True, False])
+def test_a_push_is_refused_in_a_transaction_that_sqlite_has_ended(path: Path, is_configured: bool) -> None:
+    engine = create_engine(f"sqlite:///{path}")
+    if is_configured:
+        fastjobs.sqlite.configure(engine)
+    store = SQLStore(engine)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE files (content BLOB)"))
+        pusher = store.within(connection, nothing)
+        assert pusher.sync
+        pusher.push([JOB])
+    with engine.connect() as connection:
+        pages = connection.scalar(text("PRAGMA page_count"))
+        connection.rollback()
+        pusher = store.within(connection, nothing)
+        assert pusher.sync
+        pusher.push([JOB])
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 1}")
+        with pytest.raises(OperationalError, match="full"):
+            connection.execute(text("INSERT INTO files VALUES (zeroblob(1000000))"))
+        with pytest.raises(QueueError, match="SQLite has ended this transaction"):
+            pusher.push([JOB])
+        connection.rollback()
+        assert connection.scalar(text("SELECT count(*) FROM fastjobs_jobs")) == 1
+        pusher.push([JOB])
+        connection.commit()
+        assert connection.scalar(text("SELECT count(*) FROM fastjobs_jobs")) == 2
+    engine.dispose()
+
+
+@pytest.mark.parametrize("is_configured", [True, False])
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_push_in_a_transaction_of_another_file_is_refused(
+    engine: AsyncEngine, path: Path, is_configured: bool, is_open: bool
+) -> None:
+    store = SQLStore(engine)
+    if is_open:
+        await store.open(["mail"])
+    other = create_async_engine(f"sqlite+aiosqlite:///{path}.other")
+    if is_configured:
+        fastjobs.sqlite.configure(other)
+    async with AsyncSession(other) as session:
+        with pytest.raises(StoreError, match="another database than the queue's"):
+            await push(store, session)
+        await session.commit()
+        assert await session.scalar(text("SELECT count(*) FROM sqlite_master")) == 0
+    await other.dispose()
+    if is_open:
+        await store.close()

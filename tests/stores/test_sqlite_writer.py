@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,7 @@ class Blocker:
 
     def __init__(self, store: SQLStore) -> None:
         self._began, self._ends = threading.Event(), threading.Event()
-        self.call: Call[None] = Call(self._block)
+        self.call: Call[None] = Call(self._block).in_thread()
         assert writer(store).submit(self.call)
         assert self._began.wait(5)
 
@@ -193,7 +195,7 @@ async def test_a_claim_whose_caller_was_cancelled_gives_its_jobs_back(
 
 
 def _now(store: SQLStore) -> Any:
-    call: Call[None] = Call(lambda _: None)
+    call: Call[None] = Call(lambda _: None).in_thread()
     assert writer(store).submit(call)
     return call._waits
 
@@ -228,7 +230,7 @@ async def test_a_loop_that_closed_does_not_end_the_writer(store: SQLStore) -> No
 
 
 async def test_a_sync_caller_waits_in_its_own_thread(store: SQLStore) -> None:
-    call: Call[int] = Call(lambda opened: opened.raw.execute("SELECT 7").fetchone()[0])
+    call: Call[int] = Call(lambda opened: int(opened.raw.execute("SELECT 7").fetchone()[0])).in_thread()
     assert writer(store).submit(call)
     assert await asyncio.to_thread(call.result, 5) == 7
 
@@ -291,3 +293,13 @@ async def test_a_lock_of_another_process_is_waited_for_and_then_told(
     other.execute("ROLLBACK")
     other.close()
     assert await push(store, "3")
+
+
+async def test_a_store_that_was_closed_and_opened_again_keeps_none_of_its_old_writers(
+    store: SQLStore,
+) -> None:
+    old = weakref.ref(writer(store))
+    await store.close()
+    await store.open(["mail"])
+    gc.collect()
+    assert old() is None

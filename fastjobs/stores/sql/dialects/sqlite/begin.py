@@ -21,7 +21,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fastjobs.core.duration import Seconds, micros
-from fastjobs.core.errors import StoreError
+from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.stores.sql.dialects.sqlite import files
 from fastjobs.stores.sql.dialects.sqlite.gate import Gate, Turn, gate
 from fastjobs.stores.sql.waking import wake_now
@@ -30,6 +30,8 @@ log = logging.getLogger("fastjobs")
 
 READ_ONLY = "fastjobs_readonly"
 """The execution option of what only reads."""
+AUTOCOMMIT = "AUTOCOMMIT"
+"""SQLAlchemy's isolation level of what is in no transaction."""
 
 _T = TypeVar("_T")
 
@@ -76,7 +78,8 @@ def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0) -> None:
     event.listen(owner, "do_connect", before_connect)
     event.listen(owner, "connect", transactions.on_connect)
     event.listen(owner, "begin", _on_begin)
-    for ends in ("checkin", "close", "close_detached", "invalidate"):
+    event.listen(owner.pool, "checkin", transactions.on_checkin)
+    for ends in ("close", "close_detached", "invalidate"):
         event.listen(owner.pool, ends, transactions.on_end)
 
 
@@ -86,12 +89,27 @@ def is_configured(engine: Engine) -> bool:
 
 
 def begin_to_write(connection: Connection) -> None:
-    """Sees to it that a push through this connection is in a real transaction, on an engine that's not configured."""
-    if is_configured(connection.engine):
-        return
+    """Sees to it that a push through this connection is in a real transaction, on an engine that's not configured.
+
+    Raises QueueError where the transaction that was begun has ended in the database alone, as at a full disk: the
+    push would be kept by itself, and what came before it is gone.
+    """
     driver: Any = connection.connection.driver_connection
     info = connection.connection.info
     began = info.get(_BEGAN)
+    if connection.in_transaction() and not driver.in_transaction:
+        if is_configured(connection.engine):
+            # One of a connection that was open before `configure` is sqlite3's, and begins at a write.
+            begun = _GATE in info and _level(connection) != AUTOCOMMIT
+        else:
+            begun = began is not None and began() is connection.get_transaction()
+        if begun:
+            raise QueueError(
+                "SQLite has ended this transaction, as it does when the disk is full, or at ON CONFLICT ROLLBACK:"
+                " a push in it would be kept alone. Roll back, and begin again"
+            )
+    if is_configured(connection.engine):
+        return
     if not driver.in_transaction:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         info[_BEGAN] = weakref.ref(connection.get_transaction() or connection)
@@ -130,7 +148,7 @@ class _Transactions:
             cursor.execute("PRAGMA foreign_keys = ON")
             cursor.execute("PRAGMA database_list")
             path = next((str(row[2] or "") for row in cursor.fetchall() if row[1] == "main"), "")
-            key = files.file_key(path) if path else None
+            key = record.info[files.INFO] = files.file_key(path) if path else None
             if key is None:
                 return
             self._set_wal(connection, cursor, path)
@@ -147,22 +165,35 @@ class _Transactions:
         connection.isolation_level = None
         record.info[_GATE] = gate(key)
 
+    def on_checkin(self, connection: Any, record: Any) -> None:
+        """The connection goes back to the pool. What it had its turn for has ended, or ends here: SQLAlchemy sends
+        no ROLLBACK after a listener of the app's has raised from its commit, and the file would stay locked."""
+        if id(connection) not in self._turns:
+            return
+        try:
+            connection.rollback()
+        except BaseException as error:
+            record.invalidate(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._leave(connection)
+
     def on_end(self, connection: Any, *_: object) -> None:
-        """The connection goes back to the pool, or away: whatever it had its turn for has ended."""
+        """The connection goes away, and whatever it had its turn for with it."""
         self._leave(connection)
 
     def do_begin(self, proxied: Any) -> None:
         info = _info(proxied)
-        mode = info.pop(_MODE, None)
+        level, wanted = info.pop(_MODE, (None, False))
         found: Gate | None = info.get(_GATE)
         if found is None:
             return self._begin(proxied)
         connection = proxied.dbapi_connection
-        wanted = mode == READ_ONLY
         if info.get(_QUERY_ONLY, False) is not wanted:
             _execute(connection, f"PRAGMA query_only = {'ON' if wanted else 'OFF'}")
             info[_QUERY_ONLY] = wanted
-        if mode == "AUTOCOMMIT":
+        if level == AUTOCOMMIT:
             return None
         if wanted:
             return _execute(connection, "BEGIN")
@@ -230,10 +261,13 @@ class _Transactions:
 
 def _on_begin(connection: Connection) -> None:
     # do_begin gets the pool's connection, which knows no execution options.
-    options = connection.get_execution_options()
-    level = options.get("isolation_level") or getattr(connection.dialect, "_on_connect_isolation_level", None)
-    mode = "AUTOCOMMIT" if level == "AUTOCOMMIT" else READ_ONLY if options.get(READ_ONLY) else "IMMEDIATE"
-    connection.connection.info[_MODE] = mode
+    reads = bool(connection.get_execution_options().get(READ_ONLY))
+    connection.connection.info[_MODE] = _level(connection), reads
+
+
+def _level(connection: Connection) -> object:
+    own: object = connection.get_execution_options().get("isolation_level")
+    return own or getattr(connection.dialect, "_on_connect_isolation_level", None)
 
 
 def _without_driver(

@@ -54,6 +54,7 @@ class SQLite:
         self._statements = make_statements(tables)
         self._lock = threading.Lock()
         self._writer: Writer | None = None
+        self._at_end: weakref.finalize[..., SQLite] | None = None
         self._pid = 0
         self._are_there = False
         self._made_in: weakref.ref[RootTransaction] | None = None
@@ -108,15 +109,31 @@ class SQLite:
         begin_to_write(connection)
         known: set[str] = set()
         writer = self._writer
+        opened: Opened | None = None
         if writer is not None and writer.opened.done() and writer.opened.exception() is None:
-            known = writer.opened.result().known
-        elif not self._are_there:
+            opened = writer.opened.result()
+            known = opened.known
+        self._check_file(connection, opened)
+        if opened is None and not self._are_there:
             self._make_within(connection)
         unknown = [kind for kind in kinds if kind not in known]
         table = self._tables.kinds
         for kind in operations.new_kinds(connection, self._tables, unknown) if unknown else ():
             row = insert(table).values(kind=kind, first_seen=self.now()).on_conflict_do_nothing()
             connection.execute(row)
+
+    def _check_file(self, connection: Connection, opened: Opened | None) -> None:
+        """Refuses a transaction of another file, where the job would be kept and nobody would run it."""
+        path = files.plain_path(self._engine.url) if opened is None else opened.path
+        if path is None:
+            return
+        mine = files.file_key(path) if opened is None else opened.key
+        if files.file_of(connection) != mine:
+            raise StoreError(
+                f"the transaction is one of another database than the queue's, which is {path}, or that file was"
+                " moved or replaced since the transaction's connection was opened: push through an engine of the"
+                " queue's own file"
+            )
 
     def _make_within(self, connection: Connection) -> None:
         # The store's first call is this push: the tables come with the app's transaction, or go with it. That
@@ -153,7 +170,10 @@ class SQLite:
                 self._writer, self._gate, self._pid = None, None, os.getpid()
             if self._writer is None or self._writer.is_stopping():
                 self._writer = Writer(self._open, f"fastjobs {self._tables.prefix}writer")
-                weakref.finalize(self, self._writer.stop)
+                # One for the latest writer alone: each would keep its writer, connection and all, as long as this.
+                if self._at_end is not None:
+                    self._at_end.detach()
+                self._at_end = weakref.finalize(self, self._writer.stop)
             return self._writer
 
     def _open(self) -> Opened:

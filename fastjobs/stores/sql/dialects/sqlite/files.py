@@ -11,7 +11,7 @@ import os
 import sqlite3
 import stat
 
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, Connection
 
 from fastjobs.core.errors import StoreError
 from fastjobs.stores.sql.dialects.sqlite.gate import FileKey
@@ -22,6 +22,8 @@ IN_MEMORY = (
     "a SQLite database in memory is gone with its connection, and each connection has one of its own: a queue"
     " can't live there. Use a file, or fastjobs.Memory() for tests"
 )
+INFO = "fastjobs_file"
+"""Where a pooled connection's info has its FileKey, or None."""
 _warned: set[str] = set()
 
 
@@ -77,3 +79,14 @@ def file_key(path: str) -> FileKey | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def file_of(connection: Connection) -> FileKey | None:
+    """What tells this connection's file from others; None for a database in memory."""
+    info = connection.connection.info
+    if INFO not in info:
+        found = connection.exec_driver_sql("PRAGMA database_list").fetchall()
+        path = next((str(row[2] or "") for row in found if row[1] == "main"), "")
+        info[INFO] = file_key(path) if path else None
+    key: FileKey | None = info[INFO]
+    return key

@@ -75,7 +75,7 @@ class Gate:
         try:
             if came.wait(timeout):
                 return turn
-        except BaseException:  # a signal's handler raised: a turn that nobody waits for would be the last one given
+        except BaseException:  # a signal's handler raised: nobody would leave the turn that it gets
             self.leave(turn)
             raise
         raise self._gave_up(turn, timeout)
