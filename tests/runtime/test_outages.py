@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fastjobs import Outcome, Queue, Ran
+from fastjobs import Outcome, Queue, Ran, StoreTimeout
+from fastjobs.runtime import waiting
 from fastjobs.testing import Clock
 from tests.runtime.conftest import Mail
 from tests.runtime.faulty import Down, Unsteady
@@ -227,3 +228,26 @@ async def test_run_raises_a_bug_of_our_own(
     with pytest.raises(ZeroDivisionError):
         await running
     await stopping
+
+
+@pytest.mark.parametrize("coarse", [0.0, 5.0])
+async def test_a_call_that_hangs_is_given_up_after_its_limit_and_its_task_goes_on(
+    monkeypatch: pytest.MonkeyPatch, coarse: float
+) -> None:
+    monkeypatch.setattr(waiting, "COARSE", coarse)
+    with pytest.raises(StoreTimeout, match="no answer to a claim in 0.05 s"):
+        await waiting.limited(asyncio.Event().wait(), "a claim", 0.05)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    await asyncio.sleep(0)
+
+
+async def test_a_cancellation_of_the_caller_is_passed_on_by_a_call_with_a_limit() -> None:
+    call = asyncio.create_task(waiting.limited(asyncio.Event().wait(), "a push"))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert call.cancelled()
+    assert await waiting.limited(asyncio.sleep(0, "answer"), "a push") == "answer"

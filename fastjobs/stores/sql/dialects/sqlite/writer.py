@@ -47,7 +47,8 @@ class Call(Generic[_T]):
         self.undo = undo
         """Is called with an answer that nobody waits for any more."""
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._waits: Future[_T] | asyncio.Future[_T] = Future()
+        self._waits: Future[_T] | asyncio.Future[_T] | None = None
+        """None where nobody waits in a thread or on a loop: it's made there, as it costs more than the call."""
 
     async def answer(self, submit: Callable[[Call[_T]], None]) -> _T:
         """Submits the call and waits for its answer on the running loop."""
@@ -65,9 +66,17 @@ class Call(Generic[_T]):
 
     def is_wanted(self) -> bool:
         """Whether someone waits for it still. From here on one in a thread can't take it back."""
-        if isinstance(self._waits, Future):
-            return self._waits.running() or self._waits.set_running_or_notify_cancel()
-        return not self._waits.cancelled()
+        waits = self._waits
+        if waits is None:
+            return True
+        if isinstance(waits, Future):
+            return waits.running() or waits.set_running_or_notify_cancel()
+        return not waits.cancelled()
+
+    def in_thread(self) -> Call[_T]:
+        """This call, whose answer a thread is going to wait for."""
+        self._waits = Future()
+        return self
 
     def result(self, timeout: float | None = None) -> _T:
         """Waits for the answer in this thread."""
@@ -76,13 +85,16 @@ class Call(Generic[_T]):
 
     def settle(self, answer: Any, error: BaseException | None) -> None:
         """Leaves the answer. It's called where those who wait are: on their loop, or in the writer's thread."""
-        if self._waits.done():
+        waits = self._waits
+        if waits is None:
+            return
+        if waits.done():
             if error is None and self.undo is not None:
                 self.undo(answer)
         elif error is not None:
-            self._waits.set_exception(error)
+            waits.set_exception(error)
         else:
-            self._waits.set_result(answer)
+            waits.set_result(answer)
 
 
 _Answer = tuple[Call[Any], Any, BaseException | None]
