@@ -241,14 +241,7 @@ class Queue:
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         """Pushes jobs and wakes the workers."""
         store = self.store
-        if not self._lived:
-            self._lived = True
-            say(
-                logging.INFO,
-                "a job was pushed through a queue that was never started in this process: it waits for one that runs"
-                " (an app that is mounted in another has no lifespan of its own)",
-                kind=jobs[0].kind if jobs else None,
-            )
+        self._say_if_never_started(jobs[0].kind if jobs else None)
         ids = await limited(store.push(jobs), "a push")
         self.wake()
         return ids
@@ -259,8 +252,22 @@ class Queue:
             return cast("Pusher", tx), False
         store = self.store
         require(store, Extra.TRANSACTIONS, "in_()")
-        pusher = cast("TransactionStore", store).within(tx, self.wake, unfinished)
+        pusher = cast("TransactionStore", store).within(tx, self._committed, unfinished)
         return pusher, pusher.sync
+
+    def _committed(self) -> None:
+        self._say_if_never_started(None)
+        self.wake()
+
+    def _say_if_never_started(self, kind: str | None) -> None:
+        if not self._lived:
+            self._lived = True
+            say(
+                logging.INFO,
+                "a job was pushed through a queue that was never started in this process: it waits for one that runs"
+                " (an app that is mounted in another has no lifespan of its own)",
+                kind=kind,
+            )
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

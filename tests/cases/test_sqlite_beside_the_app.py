@@ -163,6 +163,24 @@ async def test_a_rollback_wakes_nobody_and_leaves_no_job(
     assert len(wakes) <= 1, "the commit around the savepoint may say so, as a wake is a hint"
 
 
+async def test_a_commit_of_jobs_in_a_queue_that_never_started_is_said_once(
+    new_app: Callable[..., App], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="fastjobs")
+    app = new_app()
+    for user in (1, 2):
+        with pytest.raises(ZeroDivisionError):
+            async with AsyncSession(app.engine) as session, session.begin():
+                await app.mail.in_(session).push(user)
+                raise ZeroDivisionError
+    told = "a job was pushed through a queue that was never started in this process"
+    assert [line for line in caplog.messages if line.startswith(told)] == []
+    for user in (1, 2):
+        await _async_session(app, user)
+    assert len([line for line in caplog.messages if line.startswith(told)]) == 1
+    await app.store.close()
+
+
 async def test_a_lock_of_another_program_makes_the_queue_wait_and_is_no_outage(
     new_app: Callable[..., App], caplog: pytest.LogCaptureFixture
 ) -> None:
