@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from fastjobs.core.errors import RegistrationError
+from fastjobs.runtime.handlers import is_async
 
 if TYPE_CHECKING:
     from fastjobs.runtime.life import Life
@@ -66,6 +67,10 @@ async def _stop(lives: Sequence[Life]) -> None:
 
 def _follow(on_crash: OnCrash) -> Callable[[BaseException], None]:
     if callable(on_crash):
+        if is_async(on_crash):
+            raise RegistrationError(
+                f"on_crash= is called and not awaited, so it's a plain function, not an async one: {on_crash!r}"
+            )
         return on_crash
     if on_crash == "log":
         return lambda error: None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from fastjobs.core.duration import SECOND, Seconds, micros
 from fastjobs.core.errors import RegistrationError
 from fastjobs.core.options import PermanentIf, Predicate, predicate
 from fastjobs.core.outcome import Ran
+from fastjobs.runtime.handlers import is_async
 
 STORE_LIMIT = 10.0
 """How many seconds a store's call may take."""
@@ -64,9 +64,13 @@ def settings(
             )
         if isinstance(each, type):
             raise RegistrationError(f"carry= takes carriers, not their classes: {each.__name__}()")
+        if is_async(each.carry) or is_async(each.restore):
+            raise RegistrationError(
+                f"carry= takes carriers, whose carry and restore are called and not awaited: {each!r} has an async one"
+            )
     if observe is not None and not callable(observe):
         raise RegistrationError(f"observe= is a function of a Ran, not {observe!r}")
-    if inspect.iscoroutinefunction(observe):
+    if observe is not None and is_async(observe):
         raise RegistrationError(
             "observe= is called and not awaited, so it's a plain function, not an async one"
         )
