@@ -457,3 +457,15 @@ async def test_a_push_in_a_transaction_of_another_file_is_refused(
     await other.dispose()
     if is_open:
         await store.close()
+
+
+async def test_the_error_of_a_push_that_failed_does_not_tell_the_value(
+    store: SQLStore, engine: AsyncEngine
+) -> None:
+    async with engine.connect() as connection:
+        pages = await connection.scalar(text("PRAGMA page_count"))
+        await connection.execute(text(f"PRAGMA max_page_count = {pages}"))
+        with pytest.raises(OperationalError, match="full") as raised:
+            await push(store, connection, NewJob(kind="mail", payload='"hunter2' + "x" * 20_000 + '"'))
+    assert "hunter2" not in str(raised.value)
+    assert "INSERT INTO fastjobs_jobs" in str(raised.value)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from sqlalchemy import Connection, Integer, and_, literal_column, or_, select
+from sqlalchemy.exc import StatementError
 
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import FailedJob, NewJob
@@ -44,11 +45,14 @@ def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: in
     ids: list[str | None] = []
     for job in jobs:
         kind, payload, run_at, created_at, carried = job_values(job, now)
-        done = connection.execute(
-            table.insert().values(
-                kind=kind, payload=payload, run_at=run_at, created_at=created_at, carried=carried
-            )
+        row = table.insert().values(
+            kind=kind, payload=payload, run_at=run_at, created_at=created_at, carried=carried
         )
+        try:
+            done = connection.execute(row)
+        except StatementError as error:
+            error.hide_parameters = True  # its text would have the value, and goes to logs
+            raise
         key = done.inserted_primary_key
         assert key is not None
         ids.append(str(key[0]))
