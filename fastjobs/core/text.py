@@ -6,6 +6,7 @@ import os.path
 import re
 import sysconfig
 import traceback
+from types import FrameType
 
 KEPT = 4096
 """The most bytes of an error's text that are kept with its job."""
@@ -57,5 +58,17 @@ def error_place(error: BaseException) -> str:
         return ""
     # The innermost line of the app's own code says more than where a library raised.
     own = [each for each in frames if not each[0].f_code.co_filename.startswith(_OTHERS)]
-    frame, line = (own or frames)[-1]
+    return _place(*(own or frames)[-1])
+
+
+def running_place(frame: FrameType | None) -> str:
+    """Where in the app's code a stack is that runs just now, by its innermost frame; else that frame, or ""."""
+    found = frame
+    while found is not None and found.f_code.co_filename.startswith(_OTHERS):
+        found = found.f_back
+    found = found or frame
+    return _place(found, found.f_lineno) if found is not None else ""
+
+
+def _place(frame: FrameType, line: int) -> str:
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{line} {frame.f_code.co_name}"

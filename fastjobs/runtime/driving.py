@@ -32,8 +32,11 @@ class Drive:
         """Whether the coroutine refused even to be closed."""
 
     @types.coroutine
-    def run(self) -> Generator[Any, Any, None]:
-        """Steps it to its end; raises what it raises, and CancelledError where it was abandoned."""
+    def run(self) -> Generator[Any, Any, object]:
+        """Steps it to its end and answers what it returned.
+
+        Raises what it raises, and CancelledError where it was abandoned.
+        """
         send, throw, step = self._coro.send, self._coro.throw, self._step
         try:
             future = step(send, None)
@@ -51,8 +54,8 @@ class Drive:
                     future = step(throw, thrown)
                 else:
                     future = step(send, sent)
-        except StopIteration:
-            return
+        except StopIteration as end:
+            return end.value
 
     def _close(self) -> None:
         chain: list[object] = [self._coro]

@@ -19,6 +19,7 @@ class Signature:
     """The type of its value; None for a handler without one."""
     takes_value: bool
     is_async: bool
+    """Whether it runs on the loop; a plain function runs in a thread."""
 
 
 def is_async(fn: Callable[..., object]) -> bool:
@@ -35,10 +36,12 @@ def signature(what: str, fn: Callable[..., object], after_value: int = 0) -> Sig
 
     A RegistrationError where its value isn't annotated, where it wants more than a value, and for a `Depends`.
     """
-    if not callable(fn):
+    if not callable(fn) or isinstance(fn, type):
         raise RegistrationError(f"{what}: a handler is a function, not {fn!r}")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise RegistrationError(f"{what}: a handler is an async function, and {_name(fn)} is a generator")
+        raise RegistrationError(
+            f"{what}: a handler is a function that returns at its end, and {_name(fn)} is a generator"
+        )
     try:
         parameters = list(inspect.signature(fn, eval_str=True).parameters.values())
     except NameError as unknown:
@@ -82,6 +85,14 @@ def signature(what: str, fn: Callable[..., object], after_value: int = 0) -> Sig
             f" {_name(fn)}({wanted[0].name}: WelcomeMail)"
         )
     return Signature(annotation, True, is_async(fn))
+
+
+def place_of(fn: object) -> str:
+    """The function and where it's written: `welcome (jobs.py:12)`."""
+    code = getattr(inspect.unwrap(fn) if callable(fn) else fn, "__code__", None)
+    if code is None:
+        return _name(fn)
+    return f"{_name(fn)} ({code.co_filename.rpartition('/')[2]}:{code.co_firstlineno})"
 
 
 def _name(fn: object) -> str:

@@ -12,7 +12,7 @@ from fastjobs.core.job import NewJob, kind_name
 from fastjobs.core.options import KindOptions, KindSettings, checked
 from fastjobs.core.payload import Codec
 from fastjobs.runtime.blocking import BlockingPush
-from fastjobs.runtime.handlers import Signature, is_async, signature
+from fastjobs.runtime.handlers import Signature, signature
 from fastjobs.runtime.pushing import AsyncPush, SyncPush, Unfinished
 
 if TYPE_CHECKING:
@@ -40,15 +40,11 @@ class Kind(Generic[T]):
         """The function that runs its jobs, for unit tests of it."""
         self.options: KindOptions = checked(name, settings)
         self.signature: Signature = signature(f"kind {name!r}", handler)
-        if not self.signature.is_async:
-            raise RegistrationError(
-                f"kind {name!r}: a handler is an async function, and {handler!r} is not. What blocks goes in a"
-                " thread, as in: await asyncio.to_thread(send, mail)"
-            )
         self.codec: Codec[T] = Codec(name, self.signature.annotation)
         self.failed: Callable[..., object] | None = None
         """What `on_fail` was given."""
         self.failed_takes_value = False
+        self.failed_is_async = False
         self.queue: Queue | None = None
 
     def __repr__(self) -> str:
@@ -66,19 +62,17 @@ class Kind(Generic[T]):
         doesn't fit has no value, so `fn` isn't run; one that kept losing its worker gives a LostWorker. An
         instance that is killed between the two never runs it: what must not be missed is a job of its own.
 
-        For a kind without a value, `fn` takes the error alone.
+        For a kind without a value, `fn` takes the error alone. A plain `def` runs in a thread of the queue's own.
         """
         what = f"on_fail of kind {self.name!r}"
         if self.queue is not None:
             self.queue.registering(what)
         if self.failed is not None:
             raise RegistrationError(f"{what}: it has one already: {self.failed!r}")
-        if not is_async(fn):
-            raise RegistrationError(f"{what}: it's an async function, and {fn!r} is not")
-        self.failed_takes_value = signature(what, fn, after_value=1).takes_value
-        if self.signature.takes_value and not self.failed_takes_value:
+        takes = signature(what, fn, after_value=1)
+        if self.signature.takes_value and not takes.takes_value:
             raise RegistrationError(f"{what}: it takes the value and the error, and {fn!r} takes one alone")
-        self.failed = fn
+        self.failed, self.failed_takes_value, self.failed_is_async = fn, takes.takes_value, takes.is_async
         return fn
 
     @overload
@@ -173,6 +167,10 @@ class KindDecorator(Protocol):
     def __call__(self, fn: Callable[[T], Awaitable[object]], /) -> Kind[T]: ...
     @overload
     def __call__(self, fn: Callable[[], Awaitable[object]], /) -> Kind[None]: ...
+    @overload
+    def __call__(self, fn: Callable[[T], object], /) -> Kind[T]: ...
+    @overload
+    def __call__(self, fn: Callable[[], object], /) -> Kind[None]: ...
     def __call__(self, fn: Callable[..., object], /) -> Kind[Any]:
         """The Kind of this handler."""
         ...

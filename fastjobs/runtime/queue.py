@@ -87,8 +87,9 @@ class Queue:
     def kind(self, name: str, **options: Unpack[KindSettings]) -> KindDecorator:
         """Makes a handler's Kind: `@q.kind("welcome-mail", attempts=5, timeout=30)`.
 
-        The handler is an async function of one annotated value, or of nothing. Its value's type is anything that
-        pydantic turns into JSON and back. `name` is kept in the database for ever. Options: `KindSettings`.
+        The handler is a function of one annotated value, or of nothing: an async one, or a plain `def`, which runs
+        in a thread of the queue's own. Its value's type is anything that pydantic turns into JSON and back. `name`
+        is kept in the database for ever. Options: `KindSettings`.
 
         Raises RegistrationError for a name that is taken, a bad option, a handler it can't call, and while the
         queue runs.

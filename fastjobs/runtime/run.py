@@ -27,8 +27,8 @@ class Run:
     """A held job: waiting for a worker here, or being run."""
 
     __slots__ = (
-        "carried", "claimed_at", "cut", "deadline", "drive", "hold", "job", "kind", "renew_at", "started", "task",
-        "until", "waited",
+        "carried", "claimed_at", "cut", "deadline", "drive", "hold", "job", "kind", "off_loop", "renew_at",
+        "started", "task", "until", "waited",
     )  # fmt: skip
 
     def __init__(self, job: Job, kind: Kind[Any], hold: int, claimed_at: float, waited: float) -> None:
@@ -37,8 +37,8 @@ class Run:
         self.kind = kind
         self.hold = hold
         self.waited = waited
-        self.claimed_at = claimed_at
         """Seconds past its time before it was claimed."""
+        self.claimed_at = claimed_at
         self.carried = unpacked(job.carried) if job.carried else {}
         self.started = 0.0
         self.deadline = FAR
@@ -47,6 +47,8 @@ class Run:
         self.task: asyncio.Task[Any] | None = None
         """The task that drives its handler."""
         self.drive: Drive | None = None
+        self.off_loop = False
+        """Whether what runs just now is in a thread or a process, so that its task only waits for it."""
         self.held_from(claimed_at)
 
     def held_from(self, moment: float) -> None:
@@ -78,11 +80,16 @@ class Run:
         }
 
     def interrupt(self, why: Cut) -> None:
-        """Cancels its handler, unless that has been done."""
-        if self.cut is None:
+        """Cancels its handler, unless that has been done.
+
+        One that ran over its timeout is cancelled once more by a stop, and as its claim is gone: a worker that waits
+        for a thread goes on waiting after the first.
+        """
+        first = self.cut is None
+        if first:
             self.cut = why
-            if self.task is not None:
-                self.task.cancel()
+        if self.task is not None and (first or (self.off_loop and why is not self.cut)):
+            self.task.cancel()
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, cast
 
 from fastjobs.clock import Clock
@@ -20,6 +21,7 @@ from fastjobs.runtime.carrying import restore
 from fastjobs.runtime.deadlines import Deadlines
 from fastjobs.runtime.driving import Drive
 from fastjobs.runtime.lines import say, say_error
+from fastjobs.runtime.off_loop import OffLoop
 from fastjobs.runtime.run import FAR, Ended, Owed, Run
 from fastjobs.runtime.settings import Settings
 
@@ -31,10 +33,12 @@ class Runner:
         self._settings = settings
         self._clock: Clock = settings.clock
         self._deadlines = Deadlines(settings.clock, self._late)
+        self._off_loop = OffLoop(settings)
 
     def close(self) -> None:
-        """Stops its timer."""
+        """Stops its timer, and ends its threads as they're idle."""
         self._deadlines.close()
+        self._off_loop.close()
 
     async def job(self, run: Run) -> Ended[Run]:
         """Runs the job's handler in the current task; raises nothing that the handler raised."""
@@ -43,10 +47,11 @@ class Runner:
             value = kind.codec.load(job.payload)
         except PayloadError as error:
             return Ended(run, unreadable(job, error), 0.0, error)
+        is_async = kind.signature.is_async
         if kind.signature.takes_value:
-            raised = await self._drive(run, kind.handler, value)
+            raised = await self._drive(run, is_async, kind.handler, value)
         else:
-            raised = await self._drive(run, kind.handler)
+            raised = await self._drive(run, is_async, kind.handler)
         took = self._clock.monotonic() - run.started
         chance = 0.0 if raised is None else self._clock.random()
         made = verdict(job, kind.options, raised, run.cut, chance, self._settings.permanent)
@@ -65,9 +70,9 @@ class Runner:
             return
         run.cut = None
         if kind.failed_takes_value:
-            raised = await self._drive(run, failed, value, error)
+            raised = await self._drive(run, kind.failed_is_async, failed, value, error, held=False)
         else:
-            raised = await self._drive(run, failed, error)
+            raised = await self._drive(run, kind.failed_is_async, failed, error, held=False)
         cut: Cut | None = run.cut
         if cut is Cut.TIMEOUT:
             raised = TimeoutError(f"ran over its kind's timeout of {kind.options.timeout / SECOND:g} s")
@@ -76,8 +81,13 @@ class Runner:
         if raised is not None:
             say_error("on_fail failed", raised, **run.fields())
 
-    async def _drive(self, run: Run, handler: Callable[..., object], *values: object) -> BaseException | None:
-        """Runs one handler to its end, in this task and a fresh context; answers what it raised."""
+    async def _drive(
+        self, run: Run, is_async: bool, handler: Callable[..., object], *values: object, held: bool = True
+    ) -> BaseException | None:
+        """Runs one handler to its end, in this task and a fresh context; answers what it raised.
+
+        One that isn't async runs in a thread; `held` says whether the job is held meanwhile.
+        """
         task = asyncio.current_task()
         assert task is not None
         context = run.context()
@@ -89,17 +99,22 @@ class Runner:
         drive: Drive | None = None
         raised: BaseException | None = None
         try:
-            drive = run.drive = Drive(
-                cast("Coroutine[Any, Any, object]", context.run(handler, *values)), context
-            )
-            await drive.run()
+            if is_async:
+                coro = cast("Coroutine[Any, Any, object]", context.run(handler, *values))
+                drive = run.drive = Drive(coro, context)
+                await drive.run()
+            else:
+                run.off_loop = True
+                waits = self._off_loop.thread(run, context, handler, *values, held=held)
+                drive = run.drive = Drive(waits, Context())
+                raised = cast("BaseException | None", await drive.run())
         except BaseException as error:  # SystemExit and a CancelledError of its own are ends too
             if drive is not None and (drive.closed or drive.abandoned):
                 raise
             raised = error
         finally:
             self._deadlines.remove(run)
-            run.task, run.drive, run.deadline = None, None, FAR
+            run.task, run.drive, run.deadline, run.off_loop = None, None, FAR, False
         if task.cancelling():
             # What cancelled this handler is answered: the next one in this task starts afresh. A handler that
             # cancelled its own task and returned has left a CancelledError at the task's next step (before 3.13).
@@ -114,6 +129,8 @@ class Runner:
         if run.cut is not None:
             return
         run.interrupt(Cut.TIMEOUT)
+        if run.off_loop:
+            return
         self._clock.call_later(1.0, lambda: self._still(run, run.started))
 
     def _still(self, run: Run, started: float) -> None:

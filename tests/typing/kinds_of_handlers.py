@@ -50,7 +50,20 @@ async def row(value: Row) -> None: ...
 async def maybe(value: Mail | None) -> None: ...
 
 
+@q.kind("in-a-thread")
+def in_a_thread(value: Mail) -> int:
+    return 1
+
+
+@q.kind("in-a-thread-of-nothing")
+def in_a_thread_of_nothing() -> None: ...
+
+
 async def plain(value: int) -> str:
+    return ""
+
+
+def plain_sync(value: list[int]) -> str:
     return ""
 
 
@@ -74,7 +87,11 @@ assert_type(ids, Kind[list[UUID]])
 assert_type(row, Kind[Row])
 assert_type(maybe, Kind[Mail | None])
 assert_type(included, Kind[Mail])
+assert_type(in_a_thread, Kind[Mail])
+assert_type(in_a_thread_of_nothing, Kind[None])
 assert_type(q.kind("plain")(plain), Kind[int])
+assert_type(q.kind("plain-sync")(plain_sync), Kind[list[int]])
+assert_type(q.kind("lambda")(lambda: None), Kind[None])
 assert_type(q.kind("object")(Handler()), Kind[Mail])
 assert_type(q.kind("method")(Handler().method), Kind[Mail])
 
@@ -92,7 +109,17 @@ async def tick_failed(error: Exception) -> None: ...
 async def ids_failed(values: list[UUID], error: Exception) -> None: ...
 
 
+@in_a_thread.on_fail
+def in_a_thread_failed(value: Mail, error: Exception) -> None: ...
+
+
+@in_a_thread_of_nothing.on_fail
+def in_a_thread_of_nothing_failed(error: Exception) -> None: ...
+
+
 async def pushes() -> None:
+    assert_type(await in_a_thread.push(Mail(user=1)), str | None)
+    assert_type(await in_a_thread_of_nothing.push(), str | None)
     assert_type(await mail_failed(Mail(user=1), ValueError()), int)
     await tick_failed(ValueError())
     assert_type(await mail.push(Mail(user=1)), str | None)
@@ -123,12 +150,12 @@ async def refused_pushes() -> None:
 
 async def of_two(value: Mail, other: Mail) -> None: ...
 async def of_keyword(*, value: Mail) -> None: ...
-def not_async(value: Mail) -> None: ...
+def of_two_sync(value: Mail, other: Mail) -> None: ...
 
 
 q.kind("two")(of_two)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 q.kind("keyword")(of_keyword)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
-q.kind("sync")(not_async)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+q.kind("two-sync")(of_two_sync)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 q.kind("retries", retries=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 q.kind("attempts", attempts="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 mail.on_fail(tick_failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
