@@ -362,6 +362,7 @@ async def test_a_push_after_a_write_on_an_engine_that_is_not_configured_warns_on
             session.commit()
     (record,) = caplog.records
     assert "fastjobs.sqlite.configure(engine)" in record.getMessage()
+    assert "\n" not in record.getMessage()
     assert await waiting(store) == 4
     await store.close()
     engine.dispose()

@@ -122,7 +122,7 @@ def begin_to_write(connection: Connection) -> None:
     log.warning(
         "a push through a SQLite transaction that wrote before: sqlite3 began it in its own way, in which a SAVEPOINT"
         " may be kept although the transaction is rolled back, and a write after a read may find the database"
-        " locked. Two lines mend it:\n    import fastjobs.sqlite\n    fastjobs.sqlite.configure(engine)"
+        " locked. Two lines, where the engine is made, mend it: `import fastjobs`, `fastjobs.sqlite.configure(engine)`"
     )
 
 
