@@ -29,7 +29,7 @@ class Entry:
 
     def __init__(self, mark: Mark, until: float, told: Callable[[Kept | None, bool], None]) -> None:
         """`until` is the monotonic time its hold ends; `told` gets the store's answer, or None where there was none
-        in time, and whether the mark was sent more than once after an error."""
+        in time, and whether the mark was sent more than once after an error, all within its hold."""
         self.mark = mark
         self.until = until
         self.told = told
@@ -94,11 +94,13 @@ class Ledger:
 
     async def _tell(self, batch: list[Entry], kept: list[Kept]) -> None:
         busy: list[Entry] = []
+        now = self._clock.monotonic()
         for entry, answer in zip(batch, kept, strict=True):
             if answer is Kept.BUSY:
                 busy.append(entry)
             else:
-                entry.told(answer, entry.resent)
+                # Past its hold, as in a process that was frozen, another claim may be what it lost the job to.
+                entry.told(answer, entry.resent and now < entry.until)
         if busy:
             self._entries.extend(busy)
             self._give_up()
