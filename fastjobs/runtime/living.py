@@ -6,8 +6,8 @@ import asyncio
 import contextvars
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Literal
 
 import anyio
@@ -22,20 +22,42 @@ if TYPE_CHECKING:
 OnCrash = Literal["stop", "log"] | Callable[[BaseException], None]
 """What follows a bug of fastjobs' own: SIGTERM to this process, nothing but the log, or a call."""
 
+_LEFT_ALONE: contextvars.ContextVar[Sequence[Queue] | None] = contextvars.ContextVar(
+    "fastjobs left alone", default=None
+)
+
+
+@contextmanager
+def not_run_here(*queues: Queue) -> Generator[None]:
+    """Has `live` run nothing in this context: it opens stores alone, and leaves these queues to who runs them.
+
+    So an app's lifespan can be entered for what else it opens.
+    """
+    token = _LEFT_ALONE.set(queues)
+    try:
+        yield
+    finally:
+        _LEFT_ALONE.reset(token)
+
 
 @asynccontextmanager
 async def live(
-    queues: Sequence[Queue], *, run: bool = True, on_crash: OnCrash = "log"
+    queues: Sequence[Queue], *, run: bool = True, on_crash: OnCrash = "log", workers: int | None = None
 ) -> AsyncGenerator[None]:
     """Runs the queues while entered. They stop together, within the longest grace and a second.
 
-    They are given their grace also where the block is cancelled.
+    They are given their grace also where the block is cancelled. `workers` is in place of each one's own number.
     """
+    left_alone = _LEFT_ALONE.get()
+    if left_alone is not None:
+        queues, run = [queue for queue in queues if queue not in left_alone], False
     crashed = _follow(on_crash)
     lives: list[Life] = []
     async with AsyncExitStack() as stack:
         for queue in queues:
-            lives.append(await stack.enter_async_context(queue.begin(run=run, crashed=crashed)))
+            lives.append(
+                await stack.enter_async_context(queue.begin(run=run, crashed=crashed, workers=workers))
+            )
         started: list[Life] = []
         try:
             for life in lives:

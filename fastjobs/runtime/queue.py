@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import MappingProxyType
 from typing import Any, Unpack, cast
 
 from fastjobs.clock import Clock, SystemClock
@@ -24,7 +25,7 @@ from fastjobs.runtime.life import Life
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.living import OnCrash, live
 from fastjobs.runtime.pushing import Unfinished
-from fastjobs.runtime.settings import settings
+from fastjobs.runtime.settings import settings, with_workers
 from fastjobs.runtime.waiting import limited
 from fastjobs.store import Extra, Pusher, Store, SyncPusher, TransactionStore, require, supports
 
@@ -142,13 +143,15 @@ class Queue:
 
     # Running.
 
-    def running(self, *, run: bool = True, on_crash: OnCrash = "log") -> AbstractAsyncContextManager[None]:
+    def running(
+        self, *, run: bool = True, on_crash: OnCrash = "log", workers: int | None = None
+    ) -> AbstractAsyncContextManager[None]:
         """Runs jobs while entered, as `fastjobs.lifespan` does; leaving it returns within grace and a second.
 
         With `run=False` it opens the store and runs nothing. `on_crash` says what follows a bug of fastjobs' own,
         which is always logged: "log" goes on, "stop" sends this process SIGTERM, a callable is given the error.
         """
-        return live([self], run=run, on_crash=on_crash)
+        return live([self], run=run, on_crash=on_crash, workers=workers)
 
     async def run(self) -> None:
         """Runs jobs until it's cancelled, then stops within grace and a second. A bug of fastjobs' own is raised."""
@@ -192,11 +195,14 @@ class Queue:
                 return
 
     @asynccontextmanager
-    async def begin(self, *, run: bool, crashed: Callable[[BaseException], None]) -> AsyncGenerator[Life]:
+    async def begin(
+        self, *, run: bool, crashed: Callable[[BaseException], None], workers: int | None = None
+    ) -> AsyncGenerator[Life]:
         """Gives the queue its life; for `live`, which starts and stops it."""
         if self._life is not None:
             raise QueueError("the queue runs already")
-        life = Life(self.store, self._settings, dict(self._kinds), crashed, run=run)
+        settings = with_workers(self._settings, workers)
+        life = Life(self.store, settings, dict(self._kinds), crashed, run=run)
         self._life, self._lived = life, True
         try:
             yield life
@@ -223,6 +229,21 @@ class Queue:
     def clock(self) -> Clock:
         """The clock of the queue's timers."""
         return self._settings.clock
+    @property
+    def grace(self) -> float:
+        """How many seconds running jobs have to finish as it stops."""
+        return self._settings.grace
+
+    @property
+    def workers(self) -> int:
+        """How many jobs run at once where it runs; 0 where it only pushes."""
+        return self._settings.workers
+
+    @property
+    def kinds(self) -> Mapping[str, Kind[Any]]:
+        """The kinds that are registered with it, by name; not to be changed."""
+        return MappingProxyType(self._kinds)
+
 
     @property
     def max_payload(self) -> int:

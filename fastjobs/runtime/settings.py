@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastjobs.clock import Clock
 from fastjobs.core.carrier import Carrier
@@ -50,8 +50,7 @@ def settings(
     clock: Clock,
 ) -> Settings:
     """The checked settings, or a RegistrationError that says which is wrong."""
-    if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= 10_000:
-        raise RegistrationError(f"workers is a whole number from 0 (push only) to 10,000, not {workers!r}")
+    _check_workers(workers)
     if isinstance(max_payload, bool) or not isinstance(max_payload, int) or max_payload < 1:
         raise RegistrationError(f"max_payload is a number of bytes, not {max_payload!r}")
     if not isinstance(carry, Sequence):
@@ -90,3 +89,16 @@ def settings(
         raise
     except ValueError as bad:
         raise RegistrationError(str(bad)) from None
+
+
+def with_workers(settings: Settings, workers: int | None) -> Settings:
+    """The settings with so many workers; as they are for None."""
+    if workers is None:
+        return settings
+    _check_workers(workers)
+    return replace(settings, workers=workers)
+
+
+def _check_workers(workers: int) -> None:
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= 10_000:
+        raise RegistrationError(f"workers is a whole number from 0 (push only) to 10,000, not {workers!r}")

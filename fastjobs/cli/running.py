@@ -1,0 +1,165 @@
+"""`fastjobs run app:q`: the workers of a queue, without a web server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from fastjobs.cli.exit import Exit
+from fastjobs.cli.hosting import App, LifespanFailed, lifespan_of
+from fastjobs.cli.mistake import Mistake
+from fastjobs.cli.target import queue_named, thing
+from fastjobs.core.errors import FastjobsError, QueueError
+from fastjobs.core.text import error_text
+from fastjobs.runtime.lines import say, say_error
+from fastjobs.runtime.living import not_run_here
+from fastjobs.runtime.queue import Queue
+from fastjobs.runtime.settings import LET_GO
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def add(commands: Commands) -> None:
+    """Adds `run` to the command's words."""
+    parser = commands.add_parser(
+        "run",
+        help="run the jobs of a queue, without a web server",
+        description="Runs the jobs of a queue until SIGTERM or Ctrl-C, then stops in order within the queue's grace"
+        " and a second; a second signal ends it at once. Exits with 0 after a stop, 1 after a failure, and 2 where it"
+        " can't begin.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "queue",
+        nargs="?",
+        help="module:queue, or module:factory(); else FASTJOBS_QUEUE, else [tool.fastjobs] queue of pyproject.toml",
+    )
+    parser.add_argument(
+        "--workers", type=_workers, metavar="N", help="how many jobs run at once, in place of the queue's"
+    )
+    parser.add_argument(
+        "--app",
+        metavar="MODULE:APP",
+        help="enter this app's lifespan around it, for what it opens; it serves nothing and runs no queue of its own",
+    )
+    parser.set_defaults(order=_order)
+
+
+def _workers(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 10_000:
+        raise argparse.ArgumentTypeError(f"from 1 to 10,000, not {number}")
+    return number
+
+
+def _order(typed: argparse.Namespace) -> int:
+    named, queue = queue_named(typed.queue)
+    app: App | None = None if typed.app is None else thing(typed.app, "an app", "main:app")
+    if app is not None and not callable(app):
+        raise Mistake(f"{typed.app} is no ASGI app but a {type(app).__name__}")
+    if not queue.kinds:
+        raise Mistake(f"{named} has no kinds: is the module imported that registers them?")
+    workers: int = queue.workers if typed.workers is None else typed.workers
+    if not workers:
+        raise Mistake(f"{named} only pushes, with workers=0: how many run here? --workers 8")
+    if app is None:
+        try:
+            _ = queue.store
+        except QueueError:
+            raise Mistake(
+                f"{named} has no store yet; if its app gives it one as it starts: --app module:app"
+            ) from None
+    # The app's own logging is left as it is: one handler anywhere that gets the queue's lines says that it has some.
+    if not logging.getLogger("fastjobs").hasHandlers():
+        logging.basicConfig(level=logging.INFO, format=FORMAT, stream=sys.stderr)
+    return Process(named, queue, workers, app).run()
+
+
+class Process:
+    """One `fastjobs run`."""
+
+    def __init__(self, named: str, queue: Queue, workers: int, app: App | None) -> None:
+        self._named = named
+        self._queue = queue
+        self._workers = workers
+        self._app = app
+        self._loop = asyncio.new_event_loop()
+        self._serving: asyncio.Task[None] | None = None
+        self._crash: BaseException | None = None
+        self._exit = Exit(self._stop, queue.grace + LET_GO)
+
+    def run(self) -> int:
+        """Runs until it's told to stop, and answers the exit code. On the main thread, and once in a process."""
+        asyncio.set_event_loop(self._loop)
+        self._serving = self._loop.create_task(self._serve())
+        self._exit.watch()
+        code = self._until_stopped(self._serving)
+        # From here on nothing may keep the process for longer than a stop may take.
+        self._exit.stopped(code)
+        _close(self._loop)
+        return code
+
+    def _until_stopped(self, serving: asyncio.Task[None]) -> int:
+        try:
+            self._loop.run_until_complete(serving)
+        except asyncio.CancelledError:
+            if self._crash is None:
+                say(logging.INFO, "stopped", queue=self._named)
+                return 0
+        except (FastjobsError, LifespanFailed) as error:
+            say(logging.CRITICAL, "it failed", error, queue=self._named, err=error_text(error))
+            if error.__cause__ is not None:
+                logging.getLogger("fastjobs").critical("as the app raised", exc_info=error.__cause__)
+        except BaseException as error:  # SystemExit too, which a handler's own code may let out of the loop
+            say_error("it failed", error, logging.CRITICAL, queue=self._named)
+            logging.getLogger("fastjobs").critical("where it was", exc_info=error)
+        return 1
+
+    async def _serve(self) -> None:
+        async with AsyncExitStack() as stack:
+            if self._app is not None:
+                with not_run_here(self._queue):
+                    hosted = lifespan_of(self._app)
+                    await stack.enter_async_context(hosted)
+            running = self._queue.running(on_crash=self._crashed, workers=self._workers)
+            await stack.enter_async_context(running)
+            kinds = ", ".join(sorted(self._queue.kinds))
+            say(logging.INFO, "running", queue=self._named, workers=self._workers, kinds=kinds)
+            await asyncio.Event().wait()
+
+    def _stop(self) -> None:
+        def cancel() -> None:
+            serving = self._serving
+            if serving is not None and not serving.done():
+                health = self._queue.health()
+                grace = f"{self._queue.grace:g}s"
+                say(logging.INFO, "stopping", queue=self._named, running=health.busy, grace=grace)
+                serving.cancel()
+
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(cancel)
+
+    def _crashed(self, error: BaseException) -> None:
+        """A bug of the queue's own, which is logged: a supervisor starts the process again."""
+        self._crash = self._crash or error
+        self._exit.begin()
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """As asyncio.run does: ends the tasks that are left, and its threads. `Exit` ends what doesn't let itself."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    asyncio.set_event_loop(None)
+    loop.close()
