@@ -17,6 +17,8 @@ _KIND_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}\Z", re.ASCII)
 
 def kind_name(name: str) -> str:
     """The name, if a kind may have it; else a RegistrationError. It's kept in the database for ever."""
+    if callable(name):
+        raise RegistrationError('a kind has a name, which the database keeps: write @q.kind("welcome-mail")')
     if not isinstance(name, str) or not _KIND_NAME.match(name):
         raise RegistrationError(
             f"a kind's name is 1 to 100 of A-Z a-z 0-9 . _ : - and begins with a letter or a digit: {name!r} is none"

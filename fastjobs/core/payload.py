@@ -76,7 +76,8 @@ class Codec(Generic[T]):
         try:
             return self._adapter.validate_python(value)
         except Exception as bad:  # a type's own validator may raise anything
-            raise self._unfit(bad, "the value doesn't fit its kind's type") from None
+            what = f"the value, of type {type(value).__name__}, doesn't fit its kind's type"
+            raise self._unfit(bad, what) from None
 
     def _text(self, checked: T, most: int, *, by_alias: bool) -> str:
         try:

@@ -78,5 +78,5 @@ def why_not_same(found: Difference) -> str:
         return "JSON has no NaN and no Infinity"
     if type(left) is not type(right):
         ours, theirs = type(left).__name__, type(right).__name__
-        return f"a {ours} comes back as a {theirs}, so a part of it would be lost"
+        return f"what is of type {ours} comes back as {theirs}, so a part of it would be lost"
     return "JSON can't keep it, as with a secret, an excluded field, a private attribute or a key that is no string"

@@ -54,7 +54,8 @@ def signature(what: str, fn: Callable[..., object], after_value: int = 0) -> Sig
             f"{what}: the signature of {_name(fn)} can't be read: {type(bad).__name__}: {bad}"
         ) from None
     for each in parameters:
-        if type(each.default).__name__ == "Depends":
+        extras = getattr(each.annotation, "__metadata__", ())  # Annotated[Session, Depends(get_session)]
+        if any(type(extra).__name__ == "Depends" for extra in (each.default, *extras)):
             raise RegistrationError(
                 f"{what}: {each.name} of {_name(fn)} is a Depends, and a handler runs outside any request. Open what"
                 " it needs in the handler, as in: async with Session() as session: ..."

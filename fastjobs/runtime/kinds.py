@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from fastjobs.core.errors import RegistrationError
+from fastjobs.core.job import kind_name
 from fastjobs.core.options import KindSettings
+from fastjobs.runtime.handlers import place_of
 from fastjobs.runtime.kind import Kind, KindDecorator
 
 
@@ -26,6 +28,8 @@ class Kinds:
     def kind(self, name: str, **settings: Unpack[KindSettings]) -> KindDecorator:
         """As `Queue.kind`; the kind pushes once a queue has included it."""
 
+        kind_name(name)
+
         def decorate(fn: Callable[..., object], /) -> Kind[Any]:
             if self._included is not None:
                 raise RegistrationError(
@@ -33,7 +37,7 @@ class Kinds:
                 )
             kind: Kind[Any] = Kind(name, fn, settings)
             if name in self._kinds:
-                raise RegistrationError(f"kind {name!r} has a handler already: {self._kinds[name].handler!r}")
+                raise RegistrationError(f"kind {name!r} has a handler already: {place_of(self._kinds[name].handler)}")
             self._kinds[name] = kind
             return kind
 

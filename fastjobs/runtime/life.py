@@ -149,15 +149,24 @@ class Life:
             if self.feed.stopping:
                 self._give_back(run)
                 continue
+            if job.lost:
+                say(
+                    logging.WARNING,
+                    "a job runs again, as its worker was lost: its process was killed, or frozen past its hold",
+                    **run.fields(),
+                    lost=job.lost,
+                )
             self._runs.add(run)
             self._renewal.note(run)
             self._workers.offer(run)
 
     def _ended(self, ended: Ended[Run]) -> None:
         run = ended.run
+        # One that was left behind as the queue stopped has been given back, and may still come to its end.
+        held = run in self._runs
         self._runs.discard(run)
         self.feed.pace.took(ended.took)
-        if ended.verdict.mark is not None:
+        if held and ended.verdict.mark is not None:
             self._mark(ended.verdict.mark, run, partial(self._kept, ended))
 
     def _kept(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:

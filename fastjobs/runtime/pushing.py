@@ -103,7 +103,7 @@ class Unfinished:
         kind = self.pending[0].kind
         return (
             f"a push of {kind!r} in this transaction was never awaited, so its job isn't in it:"
-            " write await jobs(kind).push(…)"
+            " write await jobs(kind).push(…), or await kind.in_(tx).push(…)"
         )
 
 

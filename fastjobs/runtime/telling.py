@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from fastjobs.core.duration import SECOND
+from fastjobs.core.errors import PayloadError
 from fastjobs.core.exhausted import out_of_attempts
 from fastjobs.core.job import Job
 from fastjobs.core.marks import GiveBack, Kept, TryAgain
@@ -72,7 +73,9 @@ class Teller:
         if run.cut is Cut.STOP and isinstance(verdict.mark, GiveBack):
             say(logging.INFO, "a job was stopped with the queue, and runs again", **run.fields())
             return
-        mark, where = verdict.mark, error_place(ended.error) if ended.error is not None else ""
+        # A payload that doesn't fit is no line's fault.
+        raised = None if isinstance(ended.error, PayloadError) else ended.error
+        mark, where = verdict.mark, error_place(raised) if raised is not None else ""
         if isinstance(mark, TryAgain):
             say(
                 logging.WARNING,

@@ -100,7 +100,18 @@ def _within(within: Any) -> Callable[[Any], AbstractAsyncContextManager[Any]]:
         raise RegistrationError(
             f"within= is the app's own lifespan, a function of the app with @asynccontextmanager, not {within!r}"
         )
-    return cast("Callable[[Any], AbstractAsyncContextManager[Any]]", within)
+    make = cast("Callable[[Any], object]", within)
+
+    def entered(app: Any) -> AbstractAsyncContextManager[Any]:
+        made = make(app)
+        if not isinstance(made, AbstractAsyncContextManager):
+            raise RegistrationError(
+                "within= is the app's own lifespan, which gives an async context manager: put @asynccontextmanager on"
+                f" {within!r}; it gave {made!r}"
+            )
+        return cast("AbstractAsyncContextManager[Any]", made)
+
+    return entered
 
 
 @asynccontextmanager

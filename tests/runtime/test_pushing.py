@@ -205,13 +205,17 @@ async def test_a_kind_without_a_value_is_pushed_without_one_or_with_none() -> No
 
 async def test_a_value_for_a_kind_without_one_is_a_payload_error() -> None:
     push: Any = ticks(Bare()).push
-    with pytest.raises(PayloadError, match="kind 'tick': the value doesn't fit its kind's type"):
+    with pytest.raises(
+        PayloadError, match=r"kind 'tick': the value, of type Mail, doesn't fit its kind's type"
+    ):
         await push(Mail(user=1))
 
 
 async def test_no_value_for_a_kind_with_one_is_a_payload_error() -> None:
     push: Any = mails(Bare()).push
-    with pytest.raises(PayloadError, match="kind 'mail': the value doesn't fit its kind's type"):
+    with pytest.raises(
+        PayloadError, match=r"kind 'mail': the value, of type NoneType, doesn't fit its kind's type"
+    ):
         await push()
 
 
@@ -313,11 +317,16 @@ async def test_an_error_of_the_store_comes_out_as_it_is() -> None:
 
 
 async def test_a_push_through_a_queue_that_never_ran_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Kept(Bare):
+        extras = Extra.LIFECYCLE
+
     caplog.set_level(logging.INFO, "fastjobs")
-    kind = mails(Bare())
+    await mails(Bare()).push(Mail(user=1))
+    assert not caplog.records, "a store with nothing to open is a test's"
+    kind = mails(Kept())
     await kind.push(Mail(user=1))
     await kind.push(Mail(user=2))
-    assert [record.message.split(":")[0] for record in caplog.records] == [
+    assert [record.message.split(",")[0] for record in caplog.records] == [
         "a job was pushed through a queue that was never started in this process"
     ]
     assert "kind=mail" in caplog.text

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import fastapi
 import pytest
 import stamina
 from pydantic import BaseModel
@@ -220,7 +221,9 @@ def test_a_name_that_no_kind_may_have_is_refused(name: Any) -> None:
 def test_a_name_that_is_taken_is_refused_and_its_handler_told() -> None:
     queue = a_queue()
     queue.kind("k")(of_mail)
-    with pytest.raises(RegistrationError, match="kind 'k' has a handler already: <function of_mail"):
+    with pytest.raises(
+        RegistrationError, match=r"kind 'k' has a handler already: of_mail \(test_registering\.py"
+    ):
         queue.kind("k")(of_nothing)
 
 
@@ -271,7 +274,9 @@ def test_a_name_is_taken_once_in_the_queue_that_includes_them() -> None:
     kinds, queue = Kinds(), a_queue()
     kinds.kind("k")(of_mail)
     queue.kind("k")(of_nothing)
-    with pytest.raises(RegistrationError, match="kind 'k' has a handler already: <function of_nothing"):
+    with pytest.raises(
+        RegistrationError, match=r"kind 'k' has a handler already: of_nothing \(test_registering\.py"
+    ):
         queue.include(kinds)
 
 
@@ -422,3 +427,30 @@ async def _also_free() -> None: ...
 def test_a_stores_class_is_no_store() -> None:
     with pytest.raises(RegistrationError, match="such as SQLStore"):
         Queue(Memory)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_a_depends_in_an_annotation_is_refused_as_one_that_is_a_default(queue: Queue) -> None:
+    async def handler(value: int, session: Annotated[int, fastapi.Depends(of_nothing)]) -> None: ...
+
+    with pytest.raises(
+        RegistrationError, match="session of handler is a Depends, and a handler runs outside"
+    ):
+        queue.kind("mail")(handler)  # type: ignore[call-overload]  # pyright: ignore
+
+
+def test_a_kind_without_its_name_says_what_to_write(queue: Queue) -> None:
+    for make in (queue.kind, Kinds().kind):
+        with pytest.raises(RegistrationError, match=r'write @q\.kind\("welcome-mail"\)'):
+
+            @make  # type: ignore[arg-type]  # pyright: ignore
+            async def mail(value: int) -> None: ...
+
+
+def test_a_name_that_is_taken_says_by_what(queue: Queue) -> None:
+    @queue.kind("mail")
+    async def first(value: int) -> None: ...
+
+    with pytest.raises(RegistrationError, match=r"first \(test_registering\.py:\d+\)"):
+
+        @queue.kind("mail")
+        async def second(value: int) -> None: ...

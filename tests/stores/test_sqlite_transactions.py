@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 from collections.abc import AsyncIterator
@@ -470,3 +471,46 @@ async def test_the_error_of_a_push_that_failed_does_not_tell_the_value(
             await push(store, connection, NewJob(kind="mail", payload='"hunter2' + "x" * 20_000 + '"'))
     assert "hunter2" not in str(raised.value)
     assert "INSERT INTO fastjobs_jobs" in str(raised.value)
+
+
+async def test_a_commit_of_a_push_whose_transaction_sqlite_has_ended_raises(
+    store: SQLStore, engine: AsyncEngine
+) -> None:
+    async with engine.connect() as connection:
+        await push(store, connection)
+        pages = await connection.scalar(text("PRAGMA page_count"))
+        await connection.execute(text(f"PRAGMA max_page_count = {pages}"))
+        with pytest.raises(OperationalError, match="full"):
+            await connection.execute(text("INSERT INTO users VALUES (1, zeroblob(1000000))"))
+        with pytest.raises(OperationalError, match="what was pushed in it is lost"):
+            await connection.commit()
+        assert await connection.scalar(text("SELECT count(*) FROM fastjobs_jobs")) == 0
+        await connection.execute(text("PRAGMA max_page_count = 1000000"))
+        await push(store, connection)
+        await connection.commit()
+    assert await waiting(store) == 1
+
+
+@pytest.mark.parametrize("how", ["closed", "an error", "rolled back", "committed"])
+def test_jobs_of_a_session_that_was_closed_without_a_commit_are_told_of(
+    path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    caplog.set_level(logging.INFO, "fastjobs")
+    engine = create_engine(f"sqlite:///{path}")
+    fastjobs.sqlite.configure(engine)
+    queue = fastjobs.Queue(SQLStore(engine))
+
+    @queue.kind("mail")
+    async def mail(value: int) -> None: ...
+
+    with contextlib.suppress(ZeroDivisionError), Session(engine) as session:
+        mail.in_(session).push(1)
+        if how == "rolled back":
+            session.rollback()
+        if how == "committed":
+            session.commit()
+        if how == "an error":
+            raise ZeroDivisionError
+    told = [record.levelname for record in caplog.records if "closed without a commit" in record.message]
+    assert told == (["WARNING"] if how == "closed" else [])
+    engine.dispose()

@@ -82,7 +82,7 @@ class Within:
             if isinstance(self._target, Session)
             else watch_connection(self._target)
         )
-        watch.tells(self._committed)
+        watch.tells(self._committed, (job.kind for job in jobs))
         return ids
 
     def _connection(self) -> Connection:

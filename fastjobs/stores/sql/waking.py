@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import sys
 import weakref
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 from sqlalchemy import Connection, event
@@ -32,10 +33,12 @@ class Watch:
     def __init__(self) -> None:
         self._told: dict[Callable[[], None], None] = {}
         self._asked: dict[Callable[[], str | None], None] = {}
+        self._pushed: set[str] = set()
 
-    def tells(self, committed: Callable[[], None]) -> None:
-        """Has it called once after the commit, however often it's said."""
+    def tells(self, committed: Callable[[], None], kinds: Iterable[str]) -> None:
+        """Has it called once after the commit of jobs of these kinds, however often it's said."""
         self._told[committed] = None
+        self._pushed.update(kinds)
 
     def asks(self, unfinished: Callable[[], str | None]) -> None:
         """Has it asked before the commit."""
@@ -51,10 +54,16 @@ class Watch:
     def told(self) -> list[Callable[[], None]]:
         """Those to call after this commit, each once."""
         told, self._told = list(self._told), {}
+        self._pushed.clear()
         return told
+
+    def lost(self) -> list[str]:
+        """The kinds of jobs that were pushed and neither committed nor rolled back."""
+        return sorted(self._pushed)
 
     def clear(self) -> None:
         """Forgets all: the transaction has ended."""
+        self._pushed.clear()
         self._told.clear()
         self._asked.clear()
 
@@ -78,6 +87,7 @@ def watch_session(session: Session) -> Watch:
     watch = session.info[_KEY] = Watch()
     event.listen(session, "before_commit", _before_commit)
     event.listen(session, "after_commit", _after_commit)
+    event.listen(session, "after_rollback", _after_rollback)
     event.listen(session, "after_transaction_end", _after_end)
     return watch
 
@@ -93,9 +103,27 @@ def _after_commit(session: Session) -> None:
         call(watch_session(session).told())
 
 
+def _after_rollback(session: Session) -> None:
+    if session.get_nested_transaction() is None:
+        watch_session(session).clear()
+
+
 def _after_end(session: Session, transaction: SessionTransaction) -> None:
     if transaction.parent is None:
-        watch_session(session).clear()
+        watch = watch_session(session)
+        lost = watch.lost()
+        watch.clear()
+        if lost:
+            # A push after the last commit is in a transaction that nobody commits: no error says so. That an error
+            # closes the session can be seen in a sync one alone, as an async one closes in a task of its own.
+            is_async = session.get_bind().dialect.is_async if session.bind is not None else True
+            level = logging.INFO if is_async else logging.DEBUG if sys.exc_info()[0] else logging.WARNING
+            log.log(
+                level,
+                "a session was closed without a commit, so the jobs that were pushed in it are gone: commit after the"
+                " push kinds=%s",
+                ",".join(lost),
+            )
 
 
 _connections: weakref.WeakKeyDictionary[Connection, Watch] = weakref.WeakKeyDictionary()

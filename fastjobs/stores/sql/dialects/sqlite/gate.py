@@ -158,7 +158,10 @@ class Gate:
         holder = self._holder
         said = holder.who() if holder is not None and holder is not turn else "its turn came too late"
         if turn.first:
-            said += ". What a transaction pushes goes through it: kind.in_(tx)"
+            said += (
+                ". Where that is this request's own session: push through kind.in_(session), and give jobs_in_tx the"
+                " alias that the routes have"
+            )
         self.leave(turn)
         return sqlite3.OperationalError(
             f"database is locked: waited {timeout:g} s for a turn to write; {said}"
