@@ -1,0 +1,245 @@
+"""Faults put into the runtime or the store on purpose, each of which the fleet is to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from fastjobs.core.verdict import Cut
+from fastjobs.core.verdict import verdict as judge
+from fastjobs.runtime import runner
+from fastjobs.runtime.feed import Feed
+from fastjobs.runtime.ledger import Ledger
+from fastjobs.runtime.life import Life
+from fastjobs.runtime.renewal import Renewal
+from fastjobs.runtime.run import FAR, Run
+from fastjobs.runtime.telling import Teller
+from fastjobs.store import Claimable, Claimed, GiveBack, Kept, Mark
+from fastjobs.stores.memory import Memory
+from tests.fleet.wire import Wire
+
+Mutant = Callable[[], AbstractContextManager[object]]
+
+
+@contextmanager
+def no_fence() -> Generator[None]:
+    """A mark is taken for whichever claim has the job."""
+    kept = Memory._mark
+
+    def mark(self: Memory, mark: Mark, now: int) -> Kept:
+        row = self._rows.get(mark.id)
+        return kept(self, mark if row is None else replace(mark, claim=row.claim), now)
+
+    with patch.object(Memory, "_mark", mark):
+        yield
+
+
+@contextmanager
+def give_back_keeps_its_attempt() -> Generator[None]:
+    """What is given back has used an attempt."""
+    kept = Memory._mark
+
+    def mark(self: Memory, mark: Mark, now: int) -> Kept:
+        answer = kept(self, mark, now)
+        if isinstance(mark, GiveBack) and answer is Kept.YES:
+            self._rows[mark.id].attempts += 1
+        return answer
+
+    with patch.object(Memory, "_mark", mark):
+        yield
+
+
+@contextmanager
+def holds_ignored() -> Generator[None]:
+    """A job that's held is claimed all the same."""
+    end = Memory._end_holds
+
+    def end_holds(self: Memory, now: int) -> None:
+        end(self, now + 3_600_000_000)
+
+    with patch.object(Memory, "_end_holds", end_holds):
+        yield
+
+
+@contextmanager
+def attempts_unlimited() -> Generator[None]:
+    """The claim doesn't look at the attempts, so that a job which kills its process runs for ever."""
+    claim = Memory.claim
+
+    async def unlimited(self: Memory, kinds: Sequence[Claimable], limit: int, **more: Any) -> Claimed:
+        return await claim(self, [replace(each, attempts=10**6) for each in kinds], limit, **more)
+
+    with patch.object(Memory, "claim", unlimited):
+        yield
+
+
+@contextmanager
+def a_failed_batch_is_dropped() -> Generator[None]:
+    """Marks whose write failed are not written again."""
+
+    class Dropping:
+        def __init__(self, store: Wire) -> None:
+            self._store = store
+
+        async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
+            try:
+                return await self._store.mark(marks)
+            except Exception:
+                return [Kept.LOST for _ in marks]
+
+    with _given_to(Ledger, Dropping):
+        yield
+
+
+def busy_is_lost_for_marks() -> AbstractContextManager[object]:
+    """A mark that met someone's transaction is let go."""
+    return _given_to(Ledger, _BusyIsLost)
+
+
+def busy_is_lost_for_renewals() -> AbstractContextManager[object]:
+    """A renewal that met someone's transaction cancels the handler."""
+    return _given_to(Renewal, _BusyIsLost)
+
+
+class _BusyIsLost:
+    def __init__(self, store: Wire) -> None:
+        self._store = store
+
+    async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
+        return [Kept.LOST if each is Kept.BUSY else each for each in await self._store.mark(marks)]
+
+
+@contextmanager
+def _given_to(part: type[Any], wrap: Callable[[Wire], object]) -> Generator[None]:
+    """Gives the part of the runtime another store."""
+    init: Callable[..., None] = part.__init__
+
+    def wrapped(self: object, store: Wire, *rest: Any, **more: Any) -> None:
+        init(self, wrap(store), *rest, **more)
+
+    with patch.object(part, "__init__", wrapped):
+        yield
+
+
+def no_renewals() -> AbstractContextManager[object]:
+    """No hold is renewed."""
+
+    async def renew(self: Renewal, due: list[Run]) -> None:
+        for run in due:
+            run.renew_at = FAR
+
+    return patch.object(Renewal, "_renew", renew)
+
+
+def a_wake_is_lost() -> AbstractContextManager[object]:
+    """A push wakes nobody."""
+
+    def wake(self: Feed) -> None:
+        self.woken = False
+
+    return patch.object(Feed, "wake", wake)
+
+
+def what_comes_due_waits_for_the_poll() -> AbstractContextManager[object]:
+    """A job that was put back for later is looked for at the next poll."""
+
+    def due_in(self: Feed, seconds: float) -> None:
+        return
+
+    return patch.object(Feed, "due_in", due_in)
+
+
+def the_prefetch_is_not_given_back() -> AbstractContextManager[object]:
+    """A stop forgets the jobs that wait for a worker."""
+
+    def forget(self: Life) -> None:
+        self._workers.withdraw()
+
+    return patch.object(Life, "_put_back_waiting", forget)
+
+
+def a_stop_doesnt_wait_for_marks() -> AbstractContextManager[object]:
+    """A stop takes no notice of marks on their way."""
+
+    async def at_once(self: Ledger) -> None:
+        return
+
+    return patch.multiple(Ledger, pending=False, flushed=at_once)
+
+
+@contextmanager
+def a_stop_uses_an_attempt() -> Generator[None]:
+    """A handler that's cancelled as the queue stops has failed."""
+
+    def verdict(job: Any, options: Any, error: Any, cut: Cut | None, *rest: Any) -> Any:
+        return judge(job, options, error, None if cut is Cut.STOP else cut, *rest)
+
+    with patch.object(runner, "verdict", verdict):
+        yield
+
+
+@contextmanager
+def a_late_end_is_told() -> Generator[None]:
+    """A mark that changed nothing is told of as if it had."""
+    tell = Teller.ended
+
+    def ended(self: Teller, ended: Any, kept: Kept | None, resent: bool) -> Any:
+        return tell(self, ended, kept, resent or kept is Kept.LOST)
+
+    with patch.object(Teller, "ended", ended):
+        yield
+
+
+@contextmanager
+def on_fail_runs_twice() -> Generator[None]:
+    """What is owed to a job is given it again."""
+    tell = Teller.ended
+
+    def ended(self: Teller, ended: Any, kept: Kept | None, resent: bool) -> Any:
+        owed = tell(self, ended, kept, resent)
+        if owed is not None:
+            ended.run.kind.queue._life._workers.offer(owed)
+        return owed
+
+    with patch.object(Teller, "ended", ended):
+        yield
+
+
+@contextmanager
+def a_kept_push_is_forgotten() -> Generator[None]:
+    """A job that's put back a second time is lost."""
+    kept = Memory._mark
+
+    def mark(self: Memory, mark: Mark, now: int) -> Kept:
+        row = self._rows.get(mark.id)
+        answer = kept(self, mark, now)
+        if row is not None and answer is Kept.YES and isinstance(mark, GiveBack) and row.claim > 3:
+            self._leave(row)
+            del self._rows[row.id]
+        return answer
+
+    with patch.object(Memory, "_mark", mark):
+        yield
+
+
+MUTANTS: list[Mutant] = [
+    no_fence,
+    give_back_keeps_its_attempt,
+    holds_ignored,
+    attempts_unlimited,
+    a_failed_batch_is_dropped,
+    busy_is_lost_for_marks,
+    busy_is_lost_for_renewals,
+    no_renewals,
+    a_wake_is_lost,
+    what_comes_due_waits_for_the_poll,
+    the_prefetch_is_not_given_back,
+    a_stop_doesnt_wait_for_marks,
+    a_stop_uses_an_attempt,
+    a_late_end_is_told,
+    on_fail_runs_twice,
+    a_kept_push_is_forgotten,
+]
