@@ -484,6 +484,7 @@ async def test_a_commit_of_a_push_whose_transaction_sqlite_has_ended_raises(
             await connection.execute(text("INSERT INTO users VALUES (1, zeroblob(1000000))"))
         with pytest.raises(OperationalError, match="what was pushed in it is lost"):
             await connection.commit()
+        await connection.rollback()
         assert await connection.scalar(text("SELECT count(*) FROM fastjobs_jobs")) == 0
         await connection.execute(text("PRAGMA max_page_count = 1000000"))
         await push(store, connection)

@@ -31,7 +31,6 @@ log = logging.getLogger("fastjobs")
 READ_ONLY = "fastjobs_readonly"
 """The execution option of what only reads."""
 AUTOCOMMIT = "AUTOCOMMIT"
-"""SQLAlchemy's isolation level of what is in no transaction."""
 
 _T = TypeVar("_T")
 
@@ -39,6 +38,8 @@ _GATE = "fastjobs_gate"
 _MODE = "fastjobs_begin"
 _QUERY_ONLY = "fastjobs_query_only"
 _BEGAN = "fastjobs_began"
+_PUSHED = "fastjobs_pushed"
+_LOST = "SQLite ended this transaction before its commit, as at a full disk: what was pushed in it is lost"
 
 _configured: weakref.WeakSet[Dialect] = weakref.WeakSet()
 _warned: weakref.WeakSet[Dialect] = weakref.WeakSet()
@@ -91,8 +92,7 @@ def is_configured(engine: Engine) -> bool:
 def begin_to_write(connection: Connection) -> None:
     """Sees to it that a push through this connection is in a real transaction, on an engine that's not configured.
 
-    Raises QueueError where the transaction that was begun has ended in the database alone, as at a full disk: the
-    push would be kept by itself, and what came before it is gone.
+    Raises QueueError where it has ended in the database alone, as at a full disk: the push would be kept by itself.
     """
     driver: Any = connection.connection.driver_connection
     info = connection.connection.info
@@ -109,6 +109,7 @@ def begin_to_write(connection: Connection) -> None:
                 " a push in it would be kept alone. Roll back, and begin again"
             )
     if is_configured(connection.engine):
+        info[_PUSHED] = _GATE in info and _level(connection) != AUTOCOMMIT
         return
     if not driver.in_transaction:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -213,6 +214,8 @@ class _Transactions:
 
     def do_commit(self, proxied: Any) -> None:
         try:
+            if _info(proxied).pop(_PUSHED, False) and not proxied.driver_connection.in_transaction:
+                raise sqlite3.OperationalError(_LOST)
             self._commit(proxied)
         except BaseException:
             # SQLite leaves a transaction open whose COMMIT it refused, over a deferred foreign key. SQLAlchemy counts
@@ -223,6 +226,7 @@ class _Transactions:
         wake_now(_info(proxied))
 
     def do_rollback(self, proxied: Any) -> None:
+        _info(proxied).pop(_PUSHED, None)
         try:
             self._rollback(proxied)
         finally:
