@@ -61,11 +61,14 @@ def error_place(error: BaseException) -> str:
     return _place(*(own or frames)[-1])
 
 
-def running_place(frame: FrameType | None) -> str:
-    """Where in the app's code a stack is that runs just now, by its innermost frame; else that frame, or ""."""
+def running_place(frame: FrameType | None, under: str = "") -> str:
+    """Where in the app's code a stack is that runs just now, by its innermost frame; else that frame, or "".
+
+    Frames from the file `under` outwards aren't looked at.
+    """
     found = frame
     while found is not None and found.f_code.co_filename.startswith(_OTHERS):
-        found = found.f_back
+        found = found.f_back if found.f_code.co_filename != under else None
     found = found or frame
     return _place(found, found.f_lineno) if found is not None else ""
 

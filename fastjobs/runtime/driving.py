@@ -10,7 +10,13 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from fastjobs.runtime.watching import BLOCKED, Watch
+
+if TYPE_CHECKING:
+    from fastjobs.runtime.run import Run
 
 _LEFT: list[object] = []
 """Coroutines that refused to be closed: kept, as the interpreter would try, and complain, once more."""
@@ -19,10 +25,15 @@ _LEFT: list[object] = []
 class Drive:
     """One coroutine being driven."""
 
-    __slots__ = ("_coro", "_step", "abandoned", "closed", "stubborn")
+    __slots__ = ("_coro", "_run", "_step", "_watch", "abandoned", "closed", "stubborn")
 
-    def __init__(self, coro: Coroutine[Any, Any, object], context: Context) -> None:
+    def __init__(
+        self, coro: Coroutine[Any, Any, object], context: Context, watch: Watch, run: Run | None
+    ) -> None:
+        """`run` is whose handler it is, for `watch`; None for a coroutine of the queue's own."""
         self._coro = coro
+        self._watch = watch
+        self._run = run
         self._step: Callable[..., Any] = context.run
         self.abandoned = False
         """Set, with a cancellation of the task to follow, to close the coroutine rather than cancel it."""
@@ -37,12 +48,28 @@ class Drive:
 
         Raises what it raises, and CancelledError where it was abandoned.
         """
-        send, throw, step = self._coro.send, self._coro.throw, self._step
+        send, throw, step, watch, watched = (
+            self._coro.send,
+            self._coro.throw,
+            self._step,
+            self._watch,
+            self._run,
+        )
+        how: Callable[..., Any] = send
+        given: object = None
         try:
-            future = step(send, None)
             while True:
+                watch.since = since = perf_counter()
+                watch.run = watched
                 try:
-                    sent = yield future
+                    future = step(how, given)
+                finally:
+                    watch.run = None
+                    if perf_counter() - since > BLOCKED and watched is not None:
+                        watch.over(watched, since)
+                try:
+                    given = yield future
+                    how = send
                 except GeneratorExit:
                     self.closed = True
                     self._close()
@@ -51,9 +78,7 @@ class Drive:
                     if self.abandoned:
                         self._close()
                         raise
-                    future = step(throw, thrown)
-                else:
-                    future = step(send, sent)
+                    how, given = throw, thrown
         except StopIteration as end:
             return end.value
 

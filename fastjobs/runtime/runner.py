@@ -17,6 +17,7 @@ from fastjobs.clock import Clock
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import PayloadError
 from fastjobs.core.verdict import Cut, unreadable, verdict
+from fastjobs.runtime import driving
 from fastjobs.runtime.carrying import restore
 from fastjobs.runtime.deadlines import Deadlines
 from fastjobs.runtime.driving import Drive
@@ -24,6 +25,7 @@ from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.off_loop import OffLoop
 from fastjobs.runtime.run import FAR, Ended, Owed, Run
 from fastjobs.runtime.settings import Settings
+from fastjobs.runtime.watching import Watch
 
 
 class Runner:
@@ -34,11 +36,13 @@ class Runner:
         self._clock: Clock = settings.clock
         self._deadlines = Deadlines(settings.clock, self._late)
         self._off_loop = OffLoop(settings)
+        self._watch = Watch(driving.__file__)
 
     def close(self) -> None:
         """Stops its timer, and ends its threads as they're idle."""
         self._deadlines.close()
         self._off_loop.close()
+        self._watch.close()
 
     async def job(self, run: Run) -> Ended[Run]:
         """Runs the job's handler in the current task; raises nothing that the handler raised."""
@@ -96,17 +100,19 @@ class Runner:
         run.task, run.started = task, self._clock.monotonic()
         run.deadline = run.started + run.kind.options.timeout / SECOND
         self._deadlines.add(run)
+        if is_async:
+            self._watch.began()
         drive: Drive | None = None
         raised: BaseException | None = None
         try:
             if is_async:
                 coro = cast("Coroutine[Any, Any, object]", context.run(handler, *values))
-                drive = run.drive = Drive(coro, context)
+                drive = run.drive = Drive(coro, context, self._watch, run)
                 await drive.run()
             else:
                 run.off_loop = True
                 waits = self._off_loop.thread(run, context, handler, *values, held=held)
-                drive = run.drive = Drive(waits, Context())
+                drive = run.drive = Drive(waits, Context(), self._watch, None)
                 raised = cast("BaseException | None", await drive.run())
         except BaseException as error:  # SystemExit and a CancelledError of its own are ends too
             if drive is not None and (drive.closed or drive.abandoned):
@@ -114,6 +120,8 @@ class Runner:
             raised = error
         finally:
             self._deadlines.remove(run)
+            if is_async:
+                self._watch.ended()
             run.task, run.drive, run.deadline, run.off_loop = None, None, FAR, False
         if task.cancelling():
             # What cancelled this handler is answered: the next one in this task starts afresh. A handler that
