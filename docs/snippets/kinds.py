@@ -4,7 +4,7 @@ from pydantic import BaseModel
 
 import fastjobs
 
-jobs = fastjobs.Kinds()
+kinds = fastjobs.Kinds()
 
 
 class WelcomeMail(BaseModel):
@@ -24,7 +24,7 @@ async def address_of(user: int) -> str:
 async def send(address: str) -> None: ...
 
 
-@jobs.kind("welcome-mail", attempts=5, timeout=30, permanent=Gone)
+@kinds.kind("welcome-mail", attempts=5, timeout=30, permanent=Gone)
 async def welcome(mail: WelcomeMail) -> None:
     try:
         await send(await address_of(mail.user))
@@ -39,14 +39,14 @@ async def tell_support(mail: WelcomeMail, error: Exception) -> None:
     print(f"user {mail.user} has no welcome mail: {error}")
 
 
-@jobs.kind("refresh-rates", backoff=30)
+@kinds.kind("refresh-rates", backoff=30)
 async def refresh_rates() -> None:
     job = fastjobs.current_job()
     print(f"job {job.id}, attempt {job.attempt}, before that: {job.last_error}")
 
 
 q = fastjobs.Queue(fastjobs.Memory())
-q.include(jobs)
+q.include(kinds)
 
 
 async def main() -> None:

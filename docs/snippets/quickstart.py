@@ -12,13 +12,13 @@ fastjobs.sqlite.configure(engine)
 q = fastjobs.Queue(fastjobs.SQLStore(engine))
 
 
-class WelcomeMail(BaseModel):
+class Greeting(BaseModel):
     name: str
 
 
-@q.kind("welcome-mail", attempts=5, timeout=30)
-async def welcome(mail: WelcomeMail) -> None:
-    logging.info("Welcome, %s!", mail.name)
+@q.kind("greeting", attempts=5, timeout=30)
+async def greet(greeting: Greeting) -> None:
+    logging.info("Welcome, %s!", greeting.name)
 
 
 app = FastAPI(lifespan=fastjobs.lifespan(q))
@@ -26,4 +26,4 @@ app = FastAPI(lifespan=fastjobs.lifespan(q))
 
 @app.post("/register/{name}")
 async def register(name: str) -> dict[str, str | None]:
-    return {"job": await welcome.push(WelcomeMail(name=name))}
+    return {"job": await greet.push(Greeting(name=name))}

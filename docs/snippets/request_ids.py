@@ -5,7 +5,19 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import fastjobs
 
-logging.basicConfig(level=logging.INFO)
+
+class WithRequestID(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.request_id = fastjobs.request_id() or "-"
+        return True
+
+
+output = logging.StreamHandler()
+output.addFilter(WithRequestID())  # on the handler, so that it's for every logger's lines
+logging.basicConfig(
+    level=logging.INFO, handlers=[output], format="%(levelname)s [%(request_id)s] %(name)s: %(message)s"
+)
+
 engine = create_async_engine("sqlite+aiosqlite:///app.db")
 fastjobs.sqlite.configure(engine)
 q = fastjobs.Queue(fastjobs.SQLStore(engine), carry=[fastjobs.CarryRequestID()])
@@ -13,7 +25,7 @@ q = fastjobs.Queue(fastjobs.SQLStore(engine), carry=[fastjobs.CarryRequestID()])
 
 @q.kind("reindex")
 async def reindex() -> None:
-    logging.info("for request %s", fastjobs.request_id())
+    logging.info("reindexing")
 
 
 app = FastAPI(lifespan=fastjobs.lifespan(q))

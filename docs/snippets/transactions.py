@@ -32,16 +32,6 @@ async def welcome(mail: WelcomeMail) -> None:
         print(f"Welcome, {user.email}!")
 
 
-async def get_tx() -> AsyncGenerator[AsyncSession]:
-    async with AsyncSession(engine) as session, session.begin():
-        yield session
-
-
-Tx = Annotated[AsyncSession, Depends(get_tx, scope="function")]
-jobs_in_tx = fastjobs.jobs_in_tx(q, Tx)
-Jobs = Annotated[fastjobs.InTx, Depends(jobs_in_tx)]
-
-
 @asynccontextmanager
 async def database(_app: FastAPI) -> AsyncGenerator[None]:
     async with engine.begin() as connection:
@@ -53,13 +43,23 @@ async def database(_app: FastAPI) -> AsyncGenerator[None]:
 app = FastAPI(lifespan=fastjobs.lifespan(q, within=database))
 
 
+async def get_tx() -> AsyncGenerator[AsyncSession]:
+    async with AsyncSession(engine) as session, session.begin():
+        yield session
+
+
+Tx = Annotated[AsyncSession, Depends(get_tx, scope="function")]
+jobs_in_tx = fastjobs.jobs_in_tx(q, Tx)
+Jobs = Annotated[fastjobs.InTx, Depends(jobs_in_tx)]
+
+
 @app.post("/register")
 async def register(email: str, tx: Tx, jobs: Jobs) -> dict[str, int]:
     user = User(email=email)
     tx.add(user)
     await tx.flush()  # gives the user its id
     assert user.id is not None
-    await jobs(welcome).push(WelcomeMail(user=user.id))
+    await jobs(welcome).push(WelcomeMail(user=user.id))  # kept as tx commits, or not at all
     if email.endswith("@blocked.example"):
         raise HTTPException(403)  # rolls back: no user, and no job
-    return {"id": user.id}
+    return {"id": user.id}  # get_tx commits, and that wakes the queue

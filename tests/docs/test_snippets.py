@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import logging
+import os
 import re
+import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,9 +18,12 @@ from types import ModuleType
 import pytest
 from fastapi.testclient import TestClient
 
+import fastjobs
+
 ROOT = Path(__file__).parent.parent.parent
 SNIPPETS = ROOT / "docs" / "snippets"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+PART = re.compile(r"<!-- from (docs/snippets/\S+\.py) -->\n```python\n(.*?)```", re.DOTALL)
 SHOWN = re.compile(r"<!-- (docs/snippets/\S+\.py) -->\n```python\n(.*?)```", re.DOTALL)
 
 
@@ -31,6 +38,23 @@ def test_a_pages_block_is_its_file(page: Path) -> None:
     assert len(shown) == text.count("<!-- docs/snippets/")
     for file, block in shown:
         assert block == (ROOT / file).read_text(), f"{name_of(page)} shows another {file}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_pages_excerpt_is_a_part_of_its_file(page: Path) -> None:
+    text = page.read_text()
+    parts: list[tuple[str, str]] = PART.findall(text)
+    assert len(parts) == text.count("<!-- from docs/snippets/")
+    for file, block in parts:
+        assert f"\n\n{block}" in (ROOT / file).read_text(), f"{name_of(page)} shows what isn't in {file}"
+
+
+def test_each_program_is_shown_whole_on_a_page() -> None:
+    shown = {file for page in PAGES for file, _block in SHOWN.findall(page.read_text())}
+    files = [
+        file.relative_to(ROOT).as_posix() for file in SNIPPETS.rglob("*.py") if file.name != "__init__.py"
+    ]
+    assert sorted(shown) == sorted(files)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -115,9 +139,99 @@ def test_the_transactions_program_rolls_a_blocked_user_back(
 
 
 @pytest.mark.parametrize("snippet", ["request_ids"], indirect=True)
-def test_the_request_ids_program_logs_the_requests_id(snippet: ModuleType) -> None:
-    heard = Heard("for request abc-1")
+def test_the_request_ids_program_puts_the_requests_id_in_the_apps_own_lines(snippet: ModuleType) -> None:
+    written = io.StringIO()
+    snippet.output.setStream(written)
+    # As in a process of its own, where basicConfig finds no handler: pytest has one already.
+    snippet.output.setFormatter(logging.Formatter("%(levelname)s [%(request_id)s] %(name)s: %(message)s"))
+    logging.getLogger().addHandler(snippet.output)
+    heard = Heard("reindexing")
     with TestClient(snippet.app) as client:
         response = client.post("/reindex", headers={"X-Request-ID": "abc-1"})
         assert response.json() == {"request": "abc-1"}
         assert heard.came.wait(10)
+    assert "INFO [abc-1] root: reindexing\n" in written.getvalue()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("snippet", ["failed_jobs"], indirect=True)
+async def test_the_failed_jobs_program_lists_what_failed_and_runs_the_mails_again(
+    snippet: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    q = fastjobs.Queue(snippet.store)
+    refuses = [True]
+
+    @q.kind("welcome-mail")
+    async def welcome(user: int) -> None:
+        if refuses[0]:
+            raise fastjobs.Permanent("refused")
+
+    @q.kind("report", attempts=1)
+    async def report() -> None:
+        raise ValueError("no data")
+
+    await welcome.push(7)
+    await report.push()
+    assert await q.drain() == 2
+    await snippet.main()
+    told = capsys.readouterr().out
+    assert re.search(
+        r"^\d{4}-\d\d-\d\d \d\d:\d\d job 2, report, 1 attempts: ValueError: no data$", told, re.M
+    )
+    assert "job 1, welcome-mail, 1 attempts: Permanent: refused\n" in told
+    assert told.endswith("\nrun again: 1\n")
+    refuses[0] = False
+    assert await q.drain() == 1
+    assert [job.kind for job in await snippet.store.failed()] == ["report"]
+    await snippet.store.close()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A folder with the package `shop` in it, as the page has one make it."""
+    shutil.copytree(SNIPPETS / "shop", tmp_path / "shop", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def run_in(folder: Path, *arguments: str) -> str:
+    """What a Python in this folder prints; it ends well."""
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def test_the_sync_apps_own_tests_pass_and_leave_no_database(shop: Path) -> None:
+    assert "4 passed" in run_in(shop, "-m", "pytest", "-q", "-p", "no:cacheprovider", "shop")
+    assert list(shop.glob("*.db*")) == []
+
+
+def test_the_sync_app_confirms_an_order_and_forgets_a_blocked_one(shop: Path) -> None:
+    assert run_in(shop, "-c", ORDERS) == "[('ada@example.org', 'We have your order.')]\n"
+
+
+ORDERS = """
+import threading
+from fastapi.testclient import TestClient
+from shop import jobs
+from shop.main import app
+
+came, sent = threading.Event(), []
+def send(email, text):
+    sent.append((email, text))
+    came.set()
+jobs.send = send
+with TestClient(app) as client:
+    assert client.post("/orders", json={"email": "eve@blocked.example"}).status_code == 403
+    assert client.post("/orders", json={"email": "ada@example.org"}).json() == {"id": 1, "email": "ada@example.org"}
+    assert client.post("/stock").json()["job"]
+    assert came.wait(10)
+print(sent)
+"""
