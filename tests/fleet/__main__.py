@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from tests.fleet.mutants import MUTANTS
@@ -30,9 +29,11 @@ def _play_some(seeds: range, mutant: str | None) -> list[Played]:
 
 
 def _play(seed: int, mutant: str | None) -> Played:
-    fault: AbstractContextManager[object] = nullcontext() if mutant is None else _BY_NAME[mutant]()
-    with fault:
+    if mutant is None:
         return play(seed)
+    made = _BY_NAME[mutant]
+    with made():
+        return play(seed, MUTANTS[made])
 
 
 def main(given: Sequence[str] | None = None) -> int:

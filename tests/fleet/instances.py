@@ -122,7 +122,7 @@ class Instance(Actor):
             if not self.requests:
                 continue
             kind = chance.choice(ORDINARY)
-            if chance.random() < 0.1:
+            if chance.random() < self.stage.bursts:
                 await self.push("quick", count=chance.randrange(10, 40))
             else:
                 await self.push(kind, after=chance.random() * 4 if chance.random() < 0.3 else 0)

@@ -40,8 +40,10 @@ TIMEOUTS = {name: micros(terms.get("timeout", 60), "timeout") for name, terms in
 class Stage:
     """What the handlers of all processes share: it outlives each of them."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, bursts: float) -> None:
         self.chance = chance
+        self.bursts = bursts
+        """How many of the requests push many jobs at once."""
         self.over = False
         """The simulation has ended: whatever still runs lets go."""
 

@@ -20,6 +20,7 @@ from fastjobs.runtime.telling import Teller
 from fastjobs.store import Claimable, Claimed, GiveBack, Kept, Mark
 from fastjobs.stores.memory import Memory
 from tests.fleet.wire import Wire
+from tests.fleet.world import BUSY, CALM, DEPLOYS, EVERYTHING, FAILING, Focus
 
 Mutant = Callable[[], AbstractContextManager[object]]
 
@@ -155,8 +156,13 @@ def what_comes_due_waits_for_the_poll() -> AbstractContextManager[object]:
 def the_prefetch_is_not_given_back() -> AbstractContextManager[object]:
     """A stop forgets the jobs that wait for a worker."""
 
+    put_back = Life._put_back_waiting
+
     def forget(self: Life) -> None:
-        self._workers.withdraw()
+        if self.feed.stopping:
+            self._workers.withdraw()
+        else:
+            put_back(self)
 
     return patch.object(Life, "_put_back_waiting", forget)
 
@@ -225,21 +231,22 @@ def a_kept_push_is_forgotten() -> Generator[None]:
         yield
 
 
-MUTANTS: list[Mutant] = [
-    no_fence,
-    give_back_keeps_its_attempt,
-    holds_ignored,
-    attempts_unlimited,
-    a_failed_batch_is_dropped,
-    busy_is_lost_for_marks,
-    busy_is_lost_for_renewals,
-    no_renewals,
-    a_wake_is_lost,
-    what_comes_due_waits_for_the_poll,
-    the_prefetch_is_not_given_back,
-    a_stop_doesnt_wait_for_marks,
-    a_stop_uses_an_attempt,
-    a_late_end_is_told,
-    on_fail_runs_twice,
-    a_kept_push_is_forgotten,
-]
+MUTANTS: dict[Mutant, Focus] = {
+    no_fence: EVERYTHING,
+    give_back_keeps_its_attempt: EVERYTHING,
+    holds_ignored: EVERYTHING,
+    attempts_unlimited: EVERYTHING,
+    a_failed_batch_is_dropped: FAILING,
+    busy_is_lost_for_marks: BUSY,
+    busy_is_lost_for_renewals: BUSY,
+    no_renewals: EVERYTHING,
+    a_wake_is_lost: CALM,
+    what_comes_due_waits_for_the_poll: CALM,
+    the_prefetch_is_not_given_back: DEPLOYS,
+    a_stop_doesnt_wait_for_marks: DEPLOYS,
+    a_stop_uses_an_attempt: DEPLOYS,
+    a_late_end_is_told: EVERYTHING,
+    on_fail_runs_twice: EVERYTHING,
+    a_kept_push_is_forgotten: EVERYTHING,
+}
+"""Each with what shows it soonest."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.mutants import MUTANTS, Mutant
-from tests.fleet.world import play, swept
+from tests.fleet.world import BUSY, CALM, DEPLOYS, FAILING, Focus, play, swept
 
 SEEDS = 100
 TOGETHER = 10
@@ -41,11 +41,16 @@ def test_no_promise_is_broken_whatever_dies_freezes_or_fails(first: int) -> None
     assert totals["jobs"] > 30 * TOGETHER
 
 
+@pytest.mark.parametrize("focus", [BUSY, CALM, DEPLOYS, FAILING], ids=["busy", "calm", "deploys", "failing"])
+def test_nothing_is_found_where_no_fault_is_put_in(focus: Focus) -> None:
+    assert [play(seed, focus).broken for seed in range(3)] == [[]] * 3
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_fault_that_is_put_in_is_found(mutant: Mutant) -> None:
     for seed in range(ENOUGH):
         with mutant():
-            if play(seed).broken:
+            if play(seed, MUTANTS[mutant]).broken:
                 return
     pytest.fail(f"{mutant.__doc__} And none of {ENOUGH} runs showed it")
 

@@ -98,7 +98,7 @@ def test_a_frozen_owner_goes_on_where_it_was_though_its_time_is_over(loop: SimLo
     owner.frozen = True
     loop.call_later(10, loop.thaw, owner)
     assert loop.run(task.done, 20)
-    assert woke == [10]
+    assert woke == [10.5]
 
 
 def test_a_task_belongs_to_the_owner_that_made_it_whoever_wakes_it(loop: SimLoop) -> None:

@@ -47,15 +47,15 @@ class Fault(Enum):
 class Weather:
     """How likely the faults are just now, for all processes alike."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, faults: Sequence[Fault]) -> None:
         self._chance = chance
+        self._faults = faults
         self.late = 0
         """How many calls are on their way for longer than their callers may wait."""
         self.rough = 0.0
         """How many of the calls have a fault."""
         self.down = False
         """Whether no call gets through."""
-        self._faults = [each for each in Fault if each is not Fault.NONE]
 
     def draw(self) -> tuple[Fault, float, float]:
         """A call's fault, and the seconds on its way there and back."""

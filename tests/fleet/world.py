@@ -6,7 +6,7 @@ import gc
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -21,14 +21,42 @@ from tests.fleet.kinds import MOST, TIMEOUTS, Stage
 from tests.fleet.loop import Owner, SimLoop
 from tests.fleet.record import SECOND, Process
 from tests.fleet.referee import Referee
-from tests.fleet.wire import Weather, Wire
+from tests.fleet.wire import Fault, Weather, Wire
 
 START = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 FLEET = 3
 STORM = 20.0
-DAY = 86_400.0
+LONG = 3600.0
+"""Within so many seconds after the storm all jobs have ended: no wait of theirs is longer than a few seconds."""
 PROMPT = 0.3
 """Seconds within which an idle fleet starts a job: the time of its calls, and no poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """What goes wrong in a run."""
+
+    acts: Sequence[str] = (
+        ("kill",) * 6 + ("freeze",) * 5 + ("deploy",) * 5 + ("step the clock", "run again") * 2
+    )
+    """What happens to processes, each as likely as it's often here."""
+    pause: float = 3.0
+    """The most seconds between two of them."""
+    faults: Sequence[Fault] = tuple(each for each in Fault if each is not Fault.NONE)
+    """What goes wrong with the store's calls."""
+    rough: Sequence[float] = (0.0, 0.0, 0.0, 0.05, 0.2, 0.5)
+    """How many of them have a fault, one after another."""
+    outages: float = 0.1
+    """How often none gets through."""
+    bursts: float = 0.1
+    """How many of the requests push many jobs at once."""
+
+
+EVERYTHING = Focus()
+DEPLOYS = Focus(acts=("deploy",), pause=2.0, rough=(0.0,), outages=0.0, bursts=0.5)
+FAILING = Focus(acts=("step the clock",), faults=(Fault.BEFORE,), rough=(0.4,), outages=0.0)
+BUSY = Focus(acts=("step the clock",), faults=(Fault.BUSY,), rough=(0.8,), outages=0.0)
+CALM = Focus(acts=("step the clock",), rough=(0.0,), outages=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +72,16 @@ class Played:
 class World:
     """One run."""
 
-    def __init__(self, seed: int, *, storm: float = STORM) -> None:
-        """`storm`: how many seconds things go wrong."""
+    def __init__(self, seed: int, focus: Focus = EVERYTHING) -> None:
         self.seed = seed
+        self._focus = focus
         self.loop = SimLoop(seed)
         self._chance = Random(seed * 2 + 1)
-        self._storm = storm
         clock = SimClock(self.loop, START, Random(0))
         self._memory = Memory(clock=clock)
-        self._weather = Weather(Random(self._chance.random()))
+        self._weather = Weather(Random(self._chance.random()), focus.faults)
         self.referee = Referee(clock.now, TIMEOUTS, MOST, START)
-        self._stage = Stage(Random(self._chance.random()))
+        self._stage = Stage(Random(self._chance.random()), focus.bursts)
         self._hold = self._chance.choice([4.0, 8.0, 20.0])
         self._fleet: list[Instance] = []
         self._all: list[Instance] = []
@@ -68,10 +95,10 @@ class World:
                 self._fleet = [self._new(place) for place in range(FLEET)]
                 self._later(0.5, self._act)
                 self._later(0.1, self._turn)
-                if self._go(lambda: False, self._storm):
+                if self._go(lambda: False, STORM):
                     self._heal()
-                    if self._go(self._settled, self._storm + DAY) and self._idle():
-                        self._stop()
+                    if self._go(self._settled, STORM + LONG) and self._idle():
+                        self._stop(self._fleet)
                     self.referee.finished()
             return self._played()
         finally:
@@ -93,36 +120,35 @@ class World:
 
     def _act(self) -> None:
         """Something happens to a process."""
-        if self.loop.time() >= self._storm:
+        if self.loop.time() >= STORM:
             return
         chance = self._chance
-        self._later(chance.random() * 3, self._act)
+        self._later(chance.random() * self._focus.pause, self._act)
         place = chance.randrange(FLEET)
         target = self._fleet[place]
         if target.dead:
             return
-        what = chance.random()
-        if what < 0.3:
-            self.counts["kills"] += 1
-            self._kill(place)
-        elif what < 0.55:
-            self._freeze(target, chance.random() * 2.5 * self._hold)
-        elif what < 0.8:
-            self.counts["deploys"] += 1
-            target.stop()
-            self._later(chance.random() * 8, lambda: self._replace(place, target))
-        elif what < 0.9:
-            target.clock.apart = (chance.random() * 2 - 1) * 3600
-        else:
-            self._run_again()
+        match chance.choice(self._focus.acts):
+            case "kill":
+                self.counts["kills"] += 1
+                self._kill(place)
+            case "freeze":
+                self._freeze(target, chance.random() * 2.5 * self._hold)
+            case "deploy":
+                self.counts["deploys"] += 1
+                target.stop()
+                self._later(chance.random() * 4, lambda: self._replace(place, target))
+            case "step the clock":
+                target.clock.apart = (chance.random() * 2 - 1) * 3600
+            case _:
+                self._run_again()
 
     def _turn(self) -> None:
         """The weather turns."""
-        if self.loop.time() >= self._storm:
+        if self.loop.time() >= STORM:
             return
-        kind = self._chance.random()
-        self._weather.rough = self._chance.choice([0.05, 0.2, 0.5]) if kind > 0.45 else 0.0
-        self._weather.down = kind > 0.9
+        self._weather.rough = self._chance.choice(self._focus.rough)
+        self._weather.down = self._chance.random() < self._focus.outages
         self.referee.say(f"weather: {'down' if self._weather.down else self._weather.rough}")
         self._later(1 + self._chance.random() * 8, self._turn)
 
@@ -171,7 +197,7 @@ class World:
             connect=self._wire,
             hold=self._hold,
         )
-        made.requests = self.loop.time() < self._storm
+        made.requests = self.loop.time() < STORM
         self._all.append(made)
         return made
 
@@ -202,19 +228,14 @@ class World:
         )
 
     def _idle(self) -> bool:
-        """Whether an idle fleet starts what is pushed at once, and what comes due as it does."""
+        """Whether a process that is alone and idle starts what is pushed at once, and what comes due as it does."""
+        left, *others = self._fleet
+        self._stop(others)
         self._go(lambda: False, self.loop.time() + 3)
-        for instance in self._fleet:
-            if not all(
-                self._prompt(instance, kind, after, due)
-                for kind, after, due in (
-                    ("probe", 0, [0.0]),
-                    ("probe", 1.5, [1.5]),
-                    ("probe-again", 0, [0, 1.5]),
-                )
-            ):
-                return False
-        return True
+        return all(
+            self._prompt(left, kind, after, due)
+            for kind, after, due in (("probe", 0, [0.0]), ("probe", 1.5, [1.5]), ("probe-again", 0, [0, 1.5]))
+        )
 
     def _prompt(self, instance: Instance, kind: str, after: float, due: list[float]) -> bool:
         asked, known = self.referee.now(), len(self.referee.jobs)
@@ -233,13 +254,13 @@ class World:
             )
         return self._go(lambda: False, self.loop.time() + 0.5)
 
-    def _stop(self) -> None:
-        """All stop in order."""
-        for instance in self._fleet:
+    def _stop(self, some: Sequence[Instance]) -> None:
+        """They stop in order."""
+        for instance in some:
             instance.stop()
-        if not self._go(lambda: all(each.dead for each in self._fleet), self.loop.time() + 10):
+        if not self._go(lambda: all(each.dead for each in some), self.loop.time() + 10):
             return
-        left = [each.name for each in self._fleet if not each.dead]
+        left = [each.name for each in some if not each.dead]
         if left:
             self.referee.breach("a stop returns", " ".join(left))
 
@@ -267,9 +288,9 @@ class World:
             gc.collect()
 
 
-def play(seed: int, *, storm: float = STORM) -> Played:
+def play(seed: int, focus: Focus = EVERYTHING) -> Played:
     """Plays the run of this seed."""
-    return World(seed, storm=storm).play()
+    return World(seed, focus).play()
 
 
 @contextmanager
