@@ -19,7 +19,20 @@ if TYPE_CHECKING:
     from fastjobs.runtime.run import Run
 
 _LEFT: list[object] = []
-"""Coroutines that refused to be closed: kept, as the interpreter would try, and complain, once more."""
+
+
+def _never_close(coro: object) -> None:
+    """Keeps a coroutine that refused to be closed from being closed once more, also as the interpreter ends.
+
+    By then a list would be let go, and each name be gone: in `while True: try: … except BaseException: continue` every
+    round raises at once, and the process would never end. So it's counted once more than anyone has it.
+    """
+    try:
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(coro))
+    except (ImportError, AttributeError):  # not CPython
+        _LEFT.append(coro)
 
 
 class Drive:
@@ -90,4 +103,5 @@ class Drive:
             self._step(self._coro.close)
         except BaseException:  # RuntimeError where it ignores GeneratorExit; else what it raises
             self.stubborn = True
-            _LEFT.extend(chain)
+            for each in chain:
+                _never_close(each)

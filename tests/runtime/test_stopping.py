@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -328,3 +331,49 @@ async def test_a_loop_that_is_closed_around_a_running_queue_ends() -> None:
             loop.close()
 
     await asyncio.to_thread(run)
+
+
+def test_a_handler_that_refuses_even_to_be_closed_doesnt_keep_the_interpreter_from_its_end() -> None:
+    # As it ends every name is gone, so each round raises at once and the loop would never end.
+    program = """
+import asyncio, fastjobs
+q = fastjobs.Queue(fastjobs.Memory(), grace=0)
+started = []
+
+async def within() -> None:
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except BaseException:
+            continue
+
+@q.kind("deaf")
+async def deaf() -> None:
+    started.append(1)
+    await within()
+
+@q.kind("deafer")
+async def deafer() -> None:
+    started.append(2)
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except BaseException:
+            continue
+
+async def main() -> None:
+    async with q.running():
+        await deaf.push()
+        await deafer.push()
+        while len(started) < 2:
+            await asyncio.sleep(0)
+
+asyncio.run(main())
+print("the end", flush=True)
+"""
+    root = Path(__file__).parent.parent.parent
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, check=True, capture_output=True, text=True, timeout=30
+    )
+    assert ended.stdout == "the end\n"
+    assert "Exception ignored" not in ended.stderr
