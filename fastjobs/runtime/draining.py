@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 from fastjobs.core.marks import GiveBack
 from fastjobs.core.verdict import Cut
 from fastjobs.runtime.kind import Kind
+from fastjobs.runtime.ledger import BUSY_AGAIN
 from fastjobs.runtime.life import claimables
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
 from fastjobs.runtime.settings import LET_GO, Settings
 from fastjobs.runtime.telling import Teller, waited
-from fastjobs.runtime.waiting import limited
+from fastjobs.runtime.waiting import limited, pause
 from fastjobs.store import Kept, Store
 
 T = TypeVar("T")
@@ -74,9 +75,11 @@ class Drain:
         mark = ended.verdict.mark
         if mark is None:
             return
-        kept = Kept.BUSY
-        while kept is Kept.BUSY:
+        while True:
             (kept,) = await limited(self._store.mark([mark]), "a mark")
+            if kept is not Kept.BUSY:
+                break
+            await pause(self._settings.clock, BUSY_AGAIN)
         await self._on_fail(self._teller.ended(ended, kept, False))
 
     async def _on_fail(self, owed: Owed | None) -> None:

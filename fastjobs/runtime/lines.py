@@ -3,7 +3,8 @@
     a job failed, and will run again kind=welcome-mail job=6 attempt=1 at=2026-10-01T12:29:47.319Z err="…" request_id=…
 
 No value of a job is ever logged. What comes from outside is escaped, so that it can't break a line or move a
-terminal. A traceback goes with the line only at DEBUG, as its text is anyone's.
+terminal. A traceback goes with the line only at DEBUG, as its text is anyone's, and with a bug of
+fastjobs' own.
 """
 
 from __future__ import annotations

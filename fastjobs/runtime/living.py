@@ -51,7 +51,7 @@ async def live(
     left_alone = _LEFT_ALONE.get()
     if left_alone is not None:
         queues, run = [queue for queue in queues if queue not in left_alone], False
-    crashed = _follow(on_crash)
+    crashed = following(on_crash)
     lives: list[Life] = []
     async with AsyncExitStack() as stack:
         for queue in queues:
@@ -87,7 +87,8 @@ async def _stop(lives: Sequence[Life]) -> None:
         raise cancelled
 
 
-def _follow(on_crash: OnCrash) -> Callable[[BaseException], None]:
+def following(on_crash: OnCrash) -> Callable[[BaseException], None]:
+    """What to call after a bug; a RegistrationError for what `on_crash` can't be."""
     if callable(on_crash):
         if is_async(on_crash):
             raise RegistrationError(

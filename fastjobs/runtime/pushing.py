@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast, overload
 
 from fastjobs.core.duration import Seconds
 from fastjobs.core.job import NewJob
+from fastjobs.runtime.waiting import limited
 from fastjobs.store import Pusher, Store, SyncPusher
 
 if TYPE_CHECKING:
@@ -85,9 +86,24 @@ class AsyncPush(Generic[T]):
     def _later(
         self, jobs: Sequence[NewJob], answer: Callable[[list[str | None]], R]
     ) -> Coroutine[Any, Any, R]:
-        later = Later(self._pusher, jobs, answer, self._unfinished, self._kind.name)
+        pusher = self._pusher
+        if self._store is not None:  # a transaction's calls are the app's own; a store's have their limit
+            pusher = _Limited(self._store)
+        later = Later(pusher, jobs, answer, self._unfinished, self._kind.name)
         self._unfinished.pending.append(later)
         return later
+
+
+class _Limited:
+    """A store that stands for a transaction, with the limit of a store's calls."""
+
+    sync: ClassVar[Literal[False]] = False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        return await limited(self._store.push(jobs), "a push")
 
 
 class Unfinished:
@@ -97,10 +113,12 @@ class Unfinished:
         self.pending: list[Later[Any]] = []
 
     def __call__(self) -> str | None:
-        """What to say of the first of them; None where there's none."""
+        """What to say of the first of them, once; None where there's none."""
         if not self.pending:
             return None
         kind = self.pending[0].kind
+        # It has been told, and its transaction doesn't commit: the next one has nothing of it.
+        self.pending.clear()
         return (
             f"a push of {kind!r} in this transaction was never awaited, so its job isn't in it:"
             " write await jobs(kind).push(…), or await kind.in_(tx).push(…)"

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, cast, overload
 
 from fastjobs.core.errors import RegistrationError
-from fastjobs.runtime.living import OnCrash, live
+from fastjobs.runtime.living import OnCrash, following, live
 from fastjobs.runtime.queue import Queue
 from fastjobs.store import Store
 
@@ -75,6 +75,7 @@ def lifespan(
         raise RegistrationError(
             f"store= is for one queue, and there are {len(queues)}: give each its own, by Queue(store) or q.use(store)"
         )
+    following(on_crash)
     outer = _within(within)
 
     @asynccontextmanager

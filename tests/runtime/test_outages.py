@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -251,3 +252,31 @@ async def test_a_cancellation_of_the_caller_is_passed_on_by_a_call_with_a_limit(
         await call
     assert call.cancelled()
     assert await waiting.limited(asyncio.sleep(0, "answer"), "a push") == "answer"
+
+
+async def test_a_store_that_stands_for_a_transaction_has_the_limit_of_every_call(
+    queue: Queue, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastjobs.runtime.pushing.limited", partial(waiting.limited, limit=0.05))
+    other = Unsteady(clock=clock)
+    other.hang.add("push")
+
+    @queue.kind("mail")
+    async def mail(value: Mail) -> None: ...
+
+    with pytest.raises(StoreTimeout, match="no answer to a push"):
+        await mail.in_(other).push(Mail(user=1))
+
+
+async def test_a_drain_asks_again_for_a_mark_whose_row_is_busy(
+    queue: Queue, clock: Clock, store: Unsteady, seen: list[Ran]
+) -> None:
+    @queue.kind("mail")
+    async def mail(value: Mail) -> None:
+        store.busy = 3
+
+    await mail.push(Mail(user=1))
+    draining = asyncio.create_task(queue.drain())
+    await clock.pass_time(1)
+    assert await draining == 1
+    assert [ran.outcome for ran in seen] == [Outcome.DONE]

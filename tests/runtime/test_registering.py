@@ -435,7 +435,7 @@ def test_a_depends_in_an_annotation_is_refused_as_one_that_is_a_default(queue: Q
     with pytest.raises(
         RegistrationError, match="session of handler is a Depends, and a handler runs outside"
     ):
-        queue.kind("mail")(handler)  # type: ignore[call-overload]  # pyright: ignore
+        queue.kind("mail")(handler)  # type: ignore[arg-type]  # pyright: ignore
 
 
 def test_a_kind_without_its_name_says_what_to_write(queue: Queue) -> None:

@@ -515,3 +515,29 @@ def test_jobs_of_a_session_that_was_closed_without_a_commit_are_told_of(
     told = [record.levelname for record in caplog.records if "closed without a commit" in record.message]
     assert told == (["WARNING"] if how == "closed" else [])
     engine.dispose()
+
+
+@pytest.mark.anyio
+async def test_a_push_that_was_never_awaited_is_told_in_a_later_transaction_of_one_session_too_and_once(
+    path: Path,
+) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    fastjobs.sqlite.configure(engine)
+    queue = fastjobs.Queue(SQLStore(engine))
+
+    @queue.kind("mail")
+    async def mail(value: int) -> None: ...
+
+    async with AsyncSession(engine) as session:
+        push = mail.in_(session)
+        await push.push(1)
+        await session.commit()
+        push.push(2)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+        await session.execute(text("SELECT 1"))
+        with pytest.raises(NotAwaited, match="await kind"):
+            await session.commit()
+        await session.rollback()
+        await push.push(3)
+        await session.commit()
+    assert await queue.drain() == 2
+    await engine.dispose()

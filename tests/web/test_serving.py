@@ -364,3 +364,8 @@ def test_it_starts_again_on_another_loop(told: list[str]) -> None:
         with TestClient(app):
             pass
     assert told == ["q up", "q down"] * 3
+
+
+def test_an_on_crash_that_cant_be_is_refused_where_it_is_written() -> None:
+    with pytest.raises(RegistrationError, match="on_crash is 'stop', 'log' or a callable"):
+        fastjobs.lifespan(fastjobs.Queue(fastjobs.Memory()), on_crash="explode")  # type: ignore[call-overload]  # pyright: ignore

@@ -33,6 +33,8 @@ class Watch:
     def __init__(self) -> None:
         self._told: dict[Callable[[], None], None] = {}
         self._asked: dict[Callable[[], str | None], None] = {}
+        self._asked_before: weakref.WeakSet[Callable[[], str | None]] = weakref.WeakSet()
+        """Of transactions that have ended: whoever keeps its pusher may push in the next one too."""
         self._pushed: set[str] = set()
 
     def tells(self, committed: Callable[[], None], kinds: Iterable[str]) -> None:
@@ -46,7 +48,7 @@ class Watch:
 
     def refuse(self) -> None:
         """Raises NotAwaited where something asked has a text to say."""
-        for unfinished in list(self._asked):
+        for unfinished in [*self._asked, *self._asked_before]:
             said = unfinished()
             if said is not None:
                 raise NotAwaited(said)
@@ -65,6 +67,7 @@ class Watch:
         """Forgets all: the transaction has ended."""
         self._pushed.clear()
         self._told.clear()
+        self._asked_before.update(self._asked)
         self._asked.clear()
 
 
