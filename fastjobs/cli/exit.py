@@ -7,6 +7,8 @@ comes, whatever the main thread is at; it counts the signals, and ends the proce
 
 from __future__ import annotations
 
+import atexit
+import faulthandler
 import logging
 import os
 import select
@@ -27,6 +29,8 @@ ONE_ORDER = 0.1
 which passes it on."""
 _TAIL = 0.2
 """Seconds that the interpreter has for its own end, of those that a stop may take."""
+_SPARE = 0.8
+"""Seconds of these that have to be left for the interpreter to end as usual."""
 _FLUSH = 0.3
 """Seconds that the last log lines have to be written."""
 
@@ -58,12 +62,28 @@ class Exit:
             # A forked child has these handlers and this end of the socket: its own signals would stop this process.
             os.register_at_fork(after_in_child=self._in_child)
 
+    def last(self) -> None:
+        """The last of what runs at an exit: where little time is left, the interpreter's own end is left out.
+
+        It takes apart all that was imported, which nobody waits for.
+        """
+        deadline, code = self._deadline, self._code
+        if code is not None and deadline is not None and deadline - self._clock.monotonic() < _SPARE:
+            _flush()
+            os._exit(code)
+
     def begin(self) -> None:
         """Begins the end without a signal: it has to be over in time all the same."""
         with self._lock:
             if self._first is None:
                 self._first = self._clock.monotonic()
                 self._deadline = self._first + self._limit
+                # The last resort needs no turn of the interpreter's: for an extension that keeps it to itself, and for
+                # what never ends as the interpreter does, when threads of Python's run no more.
+                with suppress(
+                    RuntimeError, ValueError, OSError, AttributeError
+                ):  # stderr is closed, or no file
+                    faulthandler.dump_traceback_later(self._limit + _FLUSH, exit=True)
                 self._look_again()
                 self._stop()
 
@@ -125,9 +145,7 @@ class Exit:
     def _end(self, code: int, why: str, **fields: object) -> None:
         def tell() -> None:
             say(logging.CRITICAL if self._code is None else logging.WARNING, why, **fields)
-            logging.shutdown()
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
+            _flush()
 
         # In a thread, as what blocks the process may have a lock that this waits for.
         last = threading.Thread(target=tell, daemon=True)
@@ -144,3 +162,21 @@ class Exit:
                 signal.signal(
                     number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
                 )
+
+
+def _flush() -> None:
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # closed, or none: a pythonw's
+            stream.flush()
+
+
+def at_the_very_end(ended: Callable[[], Exit | None]) -> None:
+    """Has the process's Exit, once there is one, come after all that the app registers from now on."""
+
+    def last() -> None:
+        found = ended()
+        if found is not None:
+            found.last()
+
+    atexit.register(last)

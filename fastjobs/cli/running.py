@@ -9,7 +9,7 @@ import sys
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from fastjobs.cli.exit import Exit
+from fastjobs.cli.exit import Exit, at_the_very_end
 from fastjobs.cli.hosting import App, LifespanFailed, lifespan_of
 from fastjobs.cli.mistake import Mistake
 from fastjobs.cli.target import queue_named, thing
@@ -60,6 +60,8 @@ def _workers(text: str) -> int:
 
 
 def _order(typed: argparse.Namespace) -> int:
+    process: list[Process] = []
+    at_the_very_end(lambda: process[0].exit if process else None)  # before the app registers its own
     named, queue = queue_named(typed.queue)
     app: App | None = None if typed.app is None else thing(typed.app, "an app", "main:app")
     if app is not None and not callable(app):
@@ -79,7 +81,8 @@ def _order(typed: argparse.Namespace) -> int:
     # The app's own logging is left as it is: one handler anywhere that gets the queue's lines says that it has some.
     if not logging.getLogger("fastjobs").hasHandlers():
         logging.basicConfig(level=logging.INFO, format=FORMAT, stream=sys.stderr)
-    return Process(named, queue, workers, app).run()
+    process.append(Process(named, queue, workers, app))
+    return process[0].run()
 
 
 class Process:
@@ -93,16 +96,16 @@ class Process:
         self._loop = asyncio.new_event_loop()
         self._serving: asyncio.Task[None] | None = None
         self._crash: BaseException | None = None
-        self._exit = Exit(self._stop, queue.grace + LET_GO)
+        self.exit = Exit(self._stop, queue.grace + LET_GO)
 
     def run(self) -> int:
         """Runs until it's told to stop, and answers the exit code. On the main thread, and once in a process."""
         asyncio.set_event_loop(self._loop)
         self._serving = self._loop.create_task(self._serve())
-        self._exit.watch()
+        self.exit.watch()
         code = self._until_stopped(self._serving)
         # From here on nothing may keep the process for longer than a stop may take.
-        self._exit.stopped(code)
+        self.exit.stopped(code)
         _close(self._loop)
         return code
 
@@ -149,7 +152,7 @@ class Process:
     def _crashed(self, error: BaseException) -> None:
         """A bug of the queue's own, which is logged: a supervisor starts the process again."""
         self._crash = self._crash or error
-        self._exit.begin()
+        self.exit.begin()
 
 
 def _close(loop: asyncio.AbstractEventLoop) -> None:

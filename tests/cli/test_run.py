@@ -116,6 +116,24 @@ push(blocks)
     assert "it did not stop in time" in process.log
 
 
+def test_nothing_that_runs_as_the_interpreter_ends_keeps_it(run: Run) -> None:
+    process = run(
+        """
+class Endless:
+    def __del__(self):
+        while True: pass
+@q.kind("mail")
+async def mail() -> None: say("ran")
+push(mail)
+sys.modules["kept"] = Endless()
+"""
+    )
+    process.until("ran\n")
+    process.tell(signal.SIGTERM)
+    assert process.ends()[1] <= LIMIT
+    assert "Endless" in process.log or "__del__" in process.log
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 def test_a_signal_to_a_forked_child_of_a_handler_is_the_childs_alone(run: Run) -> None:
     process = run(
