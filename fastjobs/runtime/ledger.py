@@ -79,18 +79,26 @@ class Ledger:
                 self._entries.extend(batch)
                 if not isinstance(error, Exception):
                     raise
-                # One mark that the store can't take must not keep the others: ever fewer at a time, and to the back.
-                self._size = max(1, len(batch) // 2)
-                for entry in batch:
-                    entry.resent = True
-                waiting = self.outage.failed(error)
-                self._give_up()
+                waiting = self._failed(batch, error)
+                del batch
                 if self._entries:
                     await pause(self._clock, waiting)
                 continue
             self.outage.over()
             self._size = min(MOST, self._size * 2)
             await self._tell(batch, kept)
+            # An idle ledger keeps no run, as that may have an error, and in its traceback all that a handler had.
+            del batch, kept
+
+    def _failed(self, batch: list[Entry], error: Exception) -> float:
+        """Their write failed. Answers how long to wait before the next."""
+        # One mark that the store can't take must not keep the others: ever fewer at a time, and to the back.
+        self._size = max(1, len(batch) // 2)
+        for entry in batch:
+            entry.resent = True
+        waiting = self.outage.failed(error)
+        self._give_up()
+        return waiting
 
     async def _tell(self, batch: list[Entry], kept: list[Kept]) -> None:
         busy: list[Entry] = []

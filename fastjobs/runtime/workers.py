@@ -97,11 +97,14 @@ class Workers:
                     foreign = isinstance(ended.error, asyncio.CancelledError) and item.cut is None
                     if foreign and self._owner is not None and self._owner.done():
                         return  # the loop is being closed around a queue that was never stopped
+                    del ended
                 else:
                     await self._runner.on_fail(item)
             finally:
                 del self._busy[task]
                 self._less(1)
+            # An idle worker keeps no error, as in its traceback is all that a handler had.
+            del item
             self.freed()
             if spent > TURN:
                 # Handlers that never wait would keep the loop for as long as there are jobs, and the app from it.

@@ -302,12 +302,14 @@ class Referee:
             # A process counts a hold from when it asked for it, as it can't know when it began.
             told = claim.ended - claim.renewed > LATENCY
             given_up = min(until, (claim.asked if told else claim.before) + claim.hold)
-            if by.had_trouble("mark", max(claim.ended, given_up - by.poll - SECOND), until):
+            if by.had_trouble("mark", given_up - by.poll - SECOND, until):
                 return
             if claim.ended > until - LATENCY:
                 return
         if by.had_trouble("extend", claim.renewed, until):
             return
+        if claim.started is None and by.had_trouble("mark", claim.renewed, until):
+            return  # it was to be given back, as no worker got to it
         self.breach(
             "a job runs again only for a cause",
             f"{tracked.id}/{claim.token} of {by.name}: its hold ran out, and nothing had kept it from being renewed or"
