@@ -27,7 +27,7 @@ MAKE_VENV = $(FIND_PYTHON); \
 	echo "making $(1) with $$($$found --version)"; \
 	"$$found" -m venv --clear $(1) && $(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 
-.PHONY: help demo test test-lowest lint types bench soak clean
+.PHONY: help demo test test-lowest lint types bench soak fleet dying clean
 
 help:
 	@echo "make demo          registers people by a real app: mails retried and sent, a kill -9, and the job done after it"
@@ -37,6 +37,8 @@ help:
 	@echo "make types         mypy and pyright, both strict"
 	@echo "make bench         jobs a second, beside the raw database and others"
 	@echo "make soak          kill -9 under load, and a check of what was kept"
+	@echo "make fleet         thousands of simulated storms over three processes on one store"
+	@echo "make dying         a process is killed at each of its statements, and what is left is looked at"
 	@echo "make clean         removes the virtual environments and caches"
 
 $(VENV)/.made: Makefile
@@ -87,6 +89,12 @@ bench: $(BENCH)/.peers
 
 soak: $(VENV)/.tests
 	@$(BIN)/python -m tests.soak
+
+fleet: $(VENV)/.tests
+	@$(BIN)/python -m tests.fleet --seeds 5000
+
+dying: $(VENV)/.tests
+	@$(BIN)/python -m tests.dying
 
 clean:
 	rm -rf $(VENV) $(LOWEST) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -36,6 +36,11 @@ class Process(Owner):
         self.stopped_at: int | None = None
         self.troubles: list[Call] = []
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer that won't come."""
+        return any(each.ended is None for each in self.troubles)
+
     def was_frozen(self, since: int, until: int) -> bool:
         return any(began <= until and ended >= since for began, ended in self.freezes)
 

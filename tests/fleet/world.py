@@ -217,14 +217,14 @@ class World:
                 self._replace(place, instance)
 
     def _settled(self) -> bool:
-        """Whether all jobs have ended, and no process has a handler that still runs. Looked at now and then."""
+        """Whether all jobs have ended, and no process still runs a handler, or waits for an answer that won't come."""
         if self.loop.time() < self._look:
             return False
         self._look = self.loop.time() + 0.5
         return (
             not self._weather.late
             and not any(job.state == "waiting" for job in self.referee.jobs.values())
-            and not any(each.running or not each.up for each in self._fleet)
+            and not any(each.running or not each.up or each.waits for each in self._fleet)
         )
 
     def _idle(self) -> bool:
