@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.mutants import MUTANTS, Mutant
-from tests.fleet.world import BUSY, CALM, DEPLOYS, FAILING, Focus, play, swept
+from tests.fleet.world import BUSY, CALM, DEPLOYS, FAILING, FROZEN, Focus, play, swept
 
 SEEDS = 100
 TOGETHER = 10
-ENOUGH = 40
+ENOUGH = 80
 """A fault is found within so many runs."""
 
 
@@ -41,7 +41,9 @@ def test_no_promise_is_broken_whatever_dies_freezes_or_fails(first: int) -> None
     assert totals["jobs"] > 30 * TOGETHER
 
 
-@pytest.mark.parametrize("focus", [BUSY, CALM, DEPLOYS, FAILING], ids=["busy", "calm", "deploys", "failing"])
+@pytest.mark.parametrize(
+    "focus", [BUSY, CALM, DEPLOYS, FAILING, FROZEN], ids=["busy", "calm", "deploys", "failing", "frozen"]
+)
 def test_nothing_is_found_where_no_fault_is_put_in(focus: Focus) -> None:
     assert [play(seed, focus).broken for seed in range(3)] == [[]] * 3
 

@@ -54,6 +54,7 @@ class Focus:
 
 EVERYTHING = Focus()
 DEPLOYS = Focus(acts=("deploy",), pause=2.0, rough=(0.0,), outages=0.0, bursts=0.5)
+FROZEN = Focus(acts=("deploy", "freeze"), pause=1.0, rough=(0.0,), outages=0.0)
 FAILING = Focus(acts=("step the clock",), faults=(Fault.BEFORE,), rough=(0.4,), outages=0.0)
 BUSY = Focus(acts=("step the clock",), faults=(Fault.BUSY,), rough=(0.8,), outages=0.0)
 CALM = Focus(acts=("step the clock",), rough=(0.0,), outages=0.0)
