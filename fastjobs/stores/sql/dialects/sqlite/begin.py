@@ -1,4 +1,4 @@
-"""Begins the transactions of an app's engine: `configure` for all of them, `begin_to_write` for one that pushes.
+"""How an app's transactions are to begin: `configure` says it for all of an engine's, `begin_to_write` for a push.
 
 The driver's own way is to begin a transaction at the first INSERT, UPDATE or DELETE. A read before it is in none,
 so that it may be stale by then; a SAVEPOINT before it is the whole transaction, which its RELEASE commits; and a
@@ -7,55 +7,55 @@ plain BEGIN that reads and then writes fails with "database is locked" as soon a
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
-import sqlite3
-import time
 import weakref
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, Select, event, literal_column, select
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fastjobs.core.duration import Seconds, micros
 from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.stores.sql.dialects.sqlite import files
-from fastjobs.stores.sql.dialects.sqlite.gate import Gate, Turn, gate
-from fastjobs.stores.sql.waking import wake_now
+from fastjobs.stores.sql.dialects.sqlite.turns import (
+    AUTOCOMMIT,
+    GATE,
+    PUSHED,
+    READ_ONLY,
+    WAITS,
+    Begin,
+    Transactions,
+    isolation_level,
+    on_begin,
+)
 
 log = logging.getLogger("fastjobs")
 
-READ_ONLY = "fastjobs_readonly"
-"""The execution option of what only reads."""
-AUTOCOMMIT = "AUTOCOMMIT"
+__all__ = ["READ_ONLY", "begin_to_write", "configure", "is_configured"]
 
-_T = TypeVar("_T")
-
-_GATE = "fastjobs_gate"
-_MODE = "fastjobs_begin"
-_QUERY_ONLY = "fastjobs_query_only"
 _BEGAN = "fastjobs_began"
-_PUSHED = "fastjobs_pushed"
-_LOST = "SQLite ended this transaction before its commit, as at a full disk: what was pushed in it is lost"
+_BEGINS: Select[Any] = select(literal_column("1")).with_for_update()
+"""A statement that changes nothing and counts as a write."""
 
-_configured: weakref.WeakSet[Dialect] = weakref.WeakSet()
+_configured: weakref.WeakKeyDictionary[Dialect, Begin] = weakref.WeakKeyDictionary()
 _warned: weakref.WeakSet[Dialect] = weakref.WeakSet()
 
 
-def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0) -> None:
+def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0, begin: Begin = "immediate") -> None:
     """Gives the engine's connections WAL and foreign keys, and its transactions a beginning that can write.
 
     Each transaction begins IMMEDIATE, in a line that all transactions of this process and the queue's writer stand
-    in, so that none fails with "database is locked" because another one wrote. One that waits over `timeout`
-    seconds (or a timedelta, 5 s by default) for its turn, or for another process, raises SQLAlchemy's
-    OperationalError, as does one whose task has another open, at once. With the execution option
+    in, so that none fails with "database is locked" because another one wrote. With `begin="write"` it does so at
+    its first statement that may write, a SAVEPOINT, or a SELECT … FOR UPDATE; a read before that is in no
+    transaction, waits for nobody, and may be stale by the time of the write, as at READ COMMITTED.
+
+    One that waits over `timeout` seconds (or a timedelta, 5 s by default) for its turn, or for another process, raises
+    SQLAlchemy's OperationalError, as does one whose task has another open, at once. With the execution option
     `fastjobs_readonly=True`, of an engine, a connection or a session's bind, a transaction takes no part in it and
     can't write. `synchronous` is left as the app has it, which is FULL. Connections that are open already are not
-    changed: configure an engine as it's made. A second time is nothing. In an in-memory database only foreign keys
-    are set. StoreError for an engine of another database.
+    changed: configure an engine as it's made. A second time is nothing, and a StoreError with another `begin`. In an
+    in-memory database only foreign keys are set. StoreError for an engine of another database.
     """
     sync_engine = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
     if not isinstance(sync_engine, Engine):
@@ -63,13 +63,20 @@ def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0) -> None:
     dialect = sync_engine.dialect
     if dialect.name != "sqlite":
         raise StoreError(f"fastjobs.sqlite.configure is for SQLite, and this engine is for {dialect.name}")
+    if begin not in ("immediate", "write"):
+        raise StoreError(f"begin is 'immediate' or 'write', not {begin!r}")
     seconds = micros(timeout, "timeout") / 1_000_000
-    if dialect in _configured:
+    before = _configured.get(dialect)
+    if before is not None:
+        if before.begin != begin:
+            raise StoreError(
+                f"this engine was configured with begin={before.begin!r}, so {begin!r} comes too late"
+            )
         return
     # An engine with execution options of its own is a view of this one, and shares its dialect and pool.
     owner: Engine = getattr(sync_engine, "_proxied", sync_engine)
-    transactions = _Transactions(dialect, seconds)
-    _configured.add(dialect)
+    transactions = Transactions(dialect, seconds, begin)
+    _configured[dialect] = begin
     path = files.plain_path(owner.url)
 
     def before_connect(*_: object) -> None:
@@ -78,7 +85,10 @@ def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0) -> None:
 
     event.listen(owner, "do_connect", before_connect)
     event.listen(owner, "connect", transactions.on_connect)
-    event.listen(owner, "begin", _on_begin)
+    event.listen(owner, "begin", on_begin)
+    if begin == "write":
+        event.listen(owner, "before_cursor_execute", transactions.before_statement)
+        event.listen(owner, "after_cursor_execute", transactions.after_statement)
     event.listen(owner.pool, "checkin", transactions.on_checkin)
     for ends in ("close", "close_detached", "invalidate"):
         event.listen(owner.pool, ends, transactions.on_end)
@@ -90,7 +100,7 @@ def is_configured(engine: Engine) -> bool:
 
 
 def begin_to_write(connection: Connection) -> None:
-    """Sees to it that a push through this connection is in a real transaction, on an engine that's not configured.
+    """Sees to it that a push through this connection is in a real transaction, however the engine begins them.
 
     Raises QueueError where it has ended in the database alone, as at a full disk: the push would be kept by itself.
     """
@@ -100,7 +110,7 @@ def begin_to_write(connection: Connection) -> None:
     if connection.in_transaction() and not driver.in_transaction:
         if is_configured(connection.engine):
             # One of a connection that was open before `configure` is sqlite3's, and begins at a write.
-            begun = _GATE in info and _level(connection) != AUTOCOMMIT
+            begun = GATE in info and WAITS not in info and isolation_level(connection) != AUTOCOMMIT
         else:
             begun = began is not None and began() is connection.get_transaction()
         if begun:
@@ -109,7 +119,10 @@ def begin_to_write(connection: Connection) -> None:
                 " a push in it would be kept alone. Roll back, and begin again"
             )
     if is_configured(connection.engine):
-        info[_PUSHED] = _GATE in info and _level(connection) != AUTOCOMMIT
+        begins_late = _configured.get(connection.dialect) == "write" and GATE in info
+        if begins_late and (WAITS in info or not connection.in_transaction()):
+            connection.execute(_BEGINS)
+        info[PUSHED] = GATE in info and isolation_level(connection) != AUTOCOMMIT
         return
     if not driver.in_transaction:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -125,176 +138,3 @@ def begin_to_write(connection: Connection) -> None:
         " may be kept although the transaction is rolled back, and a write after a read may find the database"
         " locked. Two lines, where the engine is made, mend it: `import fastjobs`, `fastjobs.sqlite.configure(engine)`"
     )
-
-
-class _Transactions:
-    """The begin, commit and rollback of one dialect instance, so of one engine and its views."""
-
-    def __init__(self, dialect: Dialect, timeout: float) -> None:
-        self._timeout = timeout
-        self._turns: dict[int, tuple[Gate, Turn]] = {}
-        self._is_async = dialect.is_async
-        self._begin = dialect.do_begin
-        self._commit = dialect.do_commit
-        self._rollback = dialect.do_rollback
-        # Not by events: `commit` comes before COMMIT is sent, and an error raised in `begin` leaves the Connection
-        # believing that it has begun, so that what it does next would be in no transaction.
-        for name in ("do_begin", "do_commit", "do_rollback"):
-            setattr(dialect, name, getattr(self, name))
-
-    def on_connect(self, connection: Any, record: Any) -> None:
-        """Sets up a new connection of the pool's."""
-        cursor = connection.cursor()
-        try:
-            cursor.execute("PRAGMA foreign_keys = ON")
-            cursor.execute("PRAGMA database_list")
-            path = next((str(row[2] or "") for row in cursor.fetchall() if row[1] == "main"), "")
-            key = record.info[files.INFO] = files.file_key(path) if path else None
-            if key is None:
-                return
-            self._set_wal(connection, cursor, path)
-            cursor.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000)}")
-        finally:
-            cursor.close()
-        driver = record.driver_connection
-        legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)  # from Python 3.12 on
-        if getattr(getattr(driver, "_conn", driver), "autocommit", legacy) != legacy:
-            raise StoreError(
-                "fastjobs.sqlite.configure begins the transactions itself: make the engine without autocommit= in its"
-                " connect_args"
-            )
-        connection.isolation_level = None
-        record.info[_GATE] = gate(key)
-
-    def on_checkin(self, connection: Any, record: Any) -> None:
-        """The connection goes back to the pool. What it had its turn for has ended, or ends here: SQLAlchemy sends
-        no ROLLBACK after a listener of the app's has raised from its commit, and the file would stay locked."""
-        if id(connection) not in self._turns:
-            return
-        try:
-            connection.rollback()
-        except BaseException as error:
-            record.invalidate(error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            self._leave(connection)
-
-    def on_end(self, connection: Any, *_: object) -> None:
-        """The connection goes away, and whatever it had its turn for with it."""
-        self._leave(connection)
-
-    def do_begin(self, proxied: Any) -> None:
-        info = _info(proxied)
-        level, wanted = info.pop(_MODE, (None, False))
-        found: Gate | None = info.get(_GATE)
-        if found is None:
-            return self._begin(proxied)
-        connection = proxied.dbapi_connection
-        if info.get(_QUERY_ONLY, False) is not wanted:
-            _execute(connection, f"PRAGMA query_only = {'ON' if wanted else 'OFF'}")
-            info[_QUERY_ONLY] = wanted
-        if level == AUTOCOMMIT:
-            return None
-        if wanted:
-            return _execute(connection, "BEGIN")
-        self._leave(connection)
-        turn: Turn
-        if self._is_async:
-            turn = connection.run_async(_without_driver(found.enter_async, self._timeout))
-        else:
-            turn = found.enter(self._timeout)
-        self._turns[id(connection)] = found, turn
-        try:
-            _execute(connection, "BEGIN IMMEDIATE")
-        except BaseException:
-            self._leave(connection)
-            raise
-        return None
-
-    def do_commit(self, proxied: Any) -> None:
-        try:
-            if _info(proxied).pop(_PUSHED, False) and not proxied.driver_connection.in_transaction:
-                raise sqlite3.OperationalError(_LOST)
-            self._commit(proxied)
-        except BaseException:
-            # SQLite leaves a transaction open whose COMMIT it refused, over a deferred foreign key. SQLAlchemy counts
-            # it as over, and would give the connection back with it, and with the lock.
-            self.do_rollback(proxied)
-            raise
-        self._leave(proxied.dbapi_connection)
-        wake_now(_info(proxied))
-
-    def do_rollback(self, proxied: Any) -> None:
-        _info(proxied).pop(_PUSHED, None)
-        try:
-            self._rollback(proxied)
-        finally:
-            self._leave(proxied.dbapi_connection)
-
-    def _leave(self, connection: Any) -> None:
-        had = self._turns.pop(id(connection), None)
-        if had is not None:
-            had[0].leave(had[1])
-
-    def _set_wal(self, connection: Any, cursor: Any, path: str) -> None:
-        # The change of mode needs the file for itself. Two that want it at once, each waiting in SQLite's busy
-        # handler, keep each other from it until both give up; two that let go and come again don't.
-        deadline = time.monotonic() + self._timeout
-        cursor.execute("PRAGMA busy_timeout = 0")
-        while True:
-            try:
-                cursor.execute("PRAGMA journal_mode")
-                mode = cursor.fetchone()[0]
-                if mode != "wal":
-                    cursor.execute("PRAGMA journal_mode = WAL")
-                    mode = cursor.fetchone()[0]
-            except sqlite3.OperationalError:
-                if time.monotonic() > deadline:
-                    raise
-            else:
-                if mode != "wal":
-                    log.warning("%s can't have a write-ahead log (it's in mode %s)", path, mode)
-                return
-            pause = 0.001 + random.random() * 0.004  # noqa: S311
-            if self._is_async:
-                connection.run_async(_without_driver(asyncio.sleep, pause))
-            else:
-                time.sleep(pause)
-
-
-def _on_begin(connection: Connection) -> None:
-    # do_begin gets the pool's connection, which knows no execution options.
-    reads = bool(connection.get_execution_options().get(READ_ONLY))
-    connection.connection.info[_MODE] = _level(connection), reads
-
-
-def _level(connection: Connection) -> object:
-    own: object = connection.get_execution_options().get("isolation_level")
-    return own or getattr(connection.dialect, "_on_connect_isolation_level", None)
-
-
-def _without_driver(
-    wait: Callable[[float], Awaitable[_T]], seconds: float
-) -> Callable[[object], Awaitable[_T]]:
-    # SQLAlchemy's way to await inside its greenlet passes the driver's connection, which is of no use here.
-    def waited(_: object) -> Awaitable[_T]:
-        return wait(seconds)
-
-    return waited
-
-
-def _info(proxied: Any) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = proxied.info
-    except NotImplementedError:  # SQLAlchemy's own first look at a database
-        return {}
-    return found
-
-
-def _execute(connection: Any, statement: str) -> None:
-    cursor = connection.cursor()
-    try:
-        cursor.execute(statement)
-    finally:
-        cursor.close()
