@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from fastjobs.runtime import waiting
 from fastjobs.runtime.run import Run
+from fastjobs.runtime.watching import Watch
 from fastjobs.stores.memory import Memory
 from tests.fleet.instances import Instance, SimClock
 from tests.fleet.kinds import MOST, TIMEOUTS, Stage
@@ -327,11 +328,19 @@ def _apart(loop: SimLoop) -> Generator[None]:
     def by_claim(run: Run) -> int:
         return hash((int(run.job.id), run.job.claim))
 
+    def unwatched(watch: Watch) -> None:
+        return
+
     log = logging.getLogger("fastjobs")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)
     try:
-        with patch.object(Run, "__hash__", by_claim), patch.object(waiting, "_limits", own_limits):
+        with (
+            patch.object(Run, "__hash__", by_claim),
+            patch.object(waiting, "_limits", own_limits),
+            # Its thread looks on, in real time, for as long as a handler runs: one that was killed runs for ever.
+            patch.object(Watch, "_start", unwatched),
+        ):
             yield
     finally:
         log.setLevel(level)
