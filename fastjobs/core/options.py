@@ -31,6 +31,8 @@ class KindSettings(TypedDict, total=False):
     """Errors that fail the job at once: exception types, or a predicate. Default none."""
     priority: int
     """Jobs of kinds of a higher priority are taken first. Default 0."""
+    process: bool
+    """Run the handler, a plain `def` of a module, in a process of the queue's own: for CPU work. Default False."""
 
 
 Predicate = Callable[[BaseException], bool]
@@ -71,6 +73,7 @@ class KindOptions:
     """Microseconds."""
     permanent: Predicate | None
     priority: int
+    process: bool
 
     def hold(self, most: int) -> int:
         """How long a claim of this kind holds its job, in microseconds: its timeout and 15 s, `most` at most."""
@@ -93,6 +96,9 @@ def checked(name: str, settings: KindSettings) -> KindOptions:
     priority = settings.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 1_000_000:
         raise RegistrationError(f"kind {name!r}: priority is a whole number, not {priority!r}")
+    process = settings.get("process", False)
+    if not isinstance(process, bool):
+        raise RegistrationError(f"kind {name!r}: process is True or False, not {process!r}")
     backoff = settings.get("backoff")
     if inspect.iscoroutinefunction(backoff):
         raise RegistrationError(
@@ -110,4 +116,5 @@ def checked(name: str, settings: KindSettings) -> KindOptions:
         timeout=timeout,
         permanent=predicate(settings.get("permanent", ()), f"kind {name!r}"),
         priority=priority,
+        process=process,
     )

@@ -13,6 +13,9 @@ KEPT = 4096
 LOGGED = 1024
 """The most characters of a value on a log line."""
 
+PLACE = "_fastjobs_place"
+"""The attribute of an error that another process raised: where it was raised there."""
+
 _OTHERS = (
     *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")},
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
@@ -53,6 +56,8 @@ def error_place(error: BaseException) -> str:
     """Where in the app's code it came from, `file.py:12 function`; else where it was raised, or "".
 
     Installed packages and the standard library aren't the app's code."""
+    if (place := getattr(error, PLACE, None)) is not None:
+        return str(place)
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
         return ""

@@ -12,6 +12,7 @@ from fastjobs.core.job import NewJob, kind_name
 from fastjobs.core.options import KindOptions, KindSettings, checked
 from fastjobs.core.payload import Codec
 from fastjobs.runtime.blocking import BlockingPush
+from fastjobs.runtime.crossing import Reference, reference
 from fastjobs.runtime.handlers import Signature, signature
 from fastjobs.runtime.pushing import AsyncPush, SyncPush, Unfinished
 
@@ -40,6 +41,14 @@ class Kind(Generic[T]):
         """The function that runs its jobs, for unit tests of it."""
         self.options: KindOptions = checked(name, settings)
         self.signature: Signature = signature(f"kind {name!r}", handler)
+        self.reference: Reference | None = None
+        """Where another process finds the handler, with process=True."""
+        if self.options.process:
+            if self.signature.is_async:
+                raise RegistrationError(
+                    f"kind {name!r}: with process=True a handler is a plain def, and {handler!r} is async"
+                )
+            self.reference = reference(f"kind {name!r}", handler)
         self.codec: Codec[T] = Codec(name, self.signature.annotation)
         self.failed: Callable[..., object] | None = None
         """What `on_fail` was given."""

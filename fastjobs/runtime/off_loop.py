@@ -1,4 +1,4 @@
-"""Runs what would block the event loop beside it: a `def` handler in a thread.
+"""Runs what would block the event loop beside it: a `def` handler in a thread, or with process=True in a process.
 
 A thread can't be cancelled. A handler that is cut off there is left behind: it goes on, and its end changes nothing.
 """
@@ -10,19 +10,29 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
+from typing import TYPE_CHECKING, Any
 
 from fastjobs.clock import Clock
+from fastjobs.core.errors import RegistrationError
+from fastjobs.core.request_id import current
 from fastjobs.core.verdict import Cut
+from fastjobs.runtime.crossing import Reference, found
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.run import Run
 from fastjobs.runtime.settings import Settings
 from fastjobs.runtime.threads import Call, Threads
+
+if TYPE_CHECKING:
+    from fastjobs.runtime.processes import Processes
 
 _WHY = {
     Cut.TIMEOUT: "it ran over its timeout",
     Cut.STOP: "the queue stopped",
     Cut.LOST: "its claim was gone",
 }
+
+_MAKING = 60.0
+"""Seconds that a process may take to start and to import its handler."""
 
 
 class OffLoop:
@@ -31,10 +41,15 @@ class OffLoop:
     def __init__(self, settings: Settings) -> None:
         self._clock: Clock = settings.clock
         self._workers = settings.workers
+        self._most_processes = settings.processes
         self._threads: Threads | None = None
+        self._processes: Processes | None = None
 
     def close(self) -> None:
-        """Ends the threads; those that are busy as they return."""
+        """Kills the processes and ends the threads; those that are busy as they return."""
+        if self._processes is not None:
+            self._processes.close()
+            self._processes = None
         if self._threads is not None:
             self._threads.close()
             self._threads = None
@@ -47,9 +62,7 @@ class OffLoop:
         With `held`, one that runs over its timeout is waited for as long as its hold lasts: until then nobody else
         runs its job. Otherwise it's left behind at once.
         """
-        if self._threads is None:
-            self._threads = Threads(max(1, self._workers))
-        threads = self._threads
+        threads = self._made_threads()
         call = Call(threads.loop, context, fn, *values)
         threads.start(call)
         try:
@@ -78,6 +91,51 @@ class OffLoop:
                 return asyncio.CancelledError()
         return call.error
 
+    async def process(
+        self, run: Run, context: Context, at: Reference, begin: Callable[[float], None]
+    ) -> BaseException | None:
+        """Runs the job's handler in a process, and answers what it raised: a CancelledError where it was cut off.
+
+        `begin` is called as its time begins, with the seconds it may take more than its timeout: once there is a
+        process for it, and again, with none, as the handler itself begins.
+        """
+        # Here, as multiprocessing is what no queue needs without such a kind.
+        from fastjobs.runtime.processes import Processes, Work
+
+        if self._processes is None:
+            self._processes = Processes(self._most_processes)
+        processes, threads = self._processes, self._made_threads()
+        async with processes.slots:
+            begin(_MAKING)
+            call: Call
+
+            def begun() -> None:
+                if not (call.finished or call.left):
+                    begin(0.0)
+
+            def started() -> None:
+                with suppress(RuntimeError):  # the loop was closed
+                    threads.loop.call_soon_threadsafe(begun)
+
+            work = Work(_request(run, context, at), started)
+            call = Call(threads.loop, Context(), processes.run, work)
+            threads.start(call)
+            try:
+                await call.changed()
+            except asyncio.CancelledError:
+                if not call.finished:
+                    return asyncio.CancelledError()
+            finally:
+                if not call.finished:
+                    work.kill()
+                    threads.leave(call)
+        return call.error
+
+    def _made_threads(self) -> Threads:
+        if self._threads is None:
+            self._threads = Threads(max(1, self._workers))
+        return self._threads
+
     async def _outlast(self, run: Run, call: Call) -> None:
         """Returns once the call has finished, or just before its job's hold ends, so that its end can be kept."""
         margin = min(1.0, (run.until - run.deadline) / 4)
@@ -91,3 +149,25 @@ class OffLoop:
                 await call.changed()
             finally:
                 timer.cancel()
+
+
+def _request(run: Run, context: Context, at: Reference) -> dict[str, Any]:
+    """What a process is asked to do. The function's place is the app's own word, as it registered it."""
+    if found(at) is not run.kind.handler:
+        raise RegistrationError(
+            f"kind {run.kind.name!r}: process=True imports its handler as {at[0]}.{at[1]}, which is another function"
+        )
+    job = run.current()
+    return {
+        "module": at[0],
+        "name": at[1],
+        "payload": run.job.payload,
+        "request_id": context.run(current.get),
+        "job": {
+            "id": job.id,
+            "kind": job.kind,
+            "attempt": job.attempt,
+            "last_error": job.last_error,
+            "carried": dict(job.carried),
+        },
+    }

@@ -1,4 +1,7 @@
-"""The queue: kinds are registered with it, jobs are pushed through it, and it runs them."""
+"""The queue: kinds are registered with it, jobs are pushed through it, and it runs them.
+
+Longer than 300 lines, as half of it says what its public methods promise.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ class Queue:
     `store` may come later: `q.use(store)`, or `lifespan(q, store=…)`.
 
     - `workers`: how many jobs run at once in this process, 4 by default. With 0 it only pushes.
+    - `processes`: how many run the handlers of kinds with `process=True`; one for each processor by default.
     - `poll`: how often, in seconds, it asks the store for jobs that came due or that others pushed; 1 by default.
       A push through this queue wakes it at once.
     - `grace`: how long, in seconds, running jobs have to finish as it stops; 10 by default. What still runs then is
@@ -56,6 +60,7 @@ class Queue:
         store: Store | None = None,
         *,
         workers: int = 4,
+        processes: int | None = None,
         poll: Seconds = 1,
         grace: Seconds = 10,
         hold: Seconds = 120,
@@ -67,6 +72,7 @@ class Queue:
     ) -> None:
         self._settings = settings(
             workers=workers,
+            processes=processes,
             poll=poll,
             grace=grace,
             hold=hold,

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from typing import Any, cast
 
 from fastjobs.clock import Clock
@@ -98,8 +99,10 @@ class Runner:
         if self._settings.carry:
             context.run(restore, self._settings.carry, run.carried)
         run.task, run.started = task, self._clock.monotonic()
-        run.deadline = run.started + run.kind.options.timeout / SECOND
-        self._deadlines.add(run)
+        in_process = run.kind.reference if held else None
+        if in_process is None:
+            run.deadline = run.started + run.kind.options.timeout / SECOND
+            self._deadlines.add(run)
         if is_async:
             self._watch.began()
         drive: Drive | None = None
@@ -111,7 +114,10 @@ class Runner:
                 await drive.run()
             else:
                 run.off_loop = True
-                waits = self._off_loop.thread(run, context, handler, *values, held=held)
+                if in_process is not None:
+                    waits = self._off_loop.process(run, context, in_process, partial(self._begin, run))
+                else:
+                    waits = self._off_loop.thread(run, context, handler, *values, held=held)
                 drive = run.drive = Drive(waits, Context(), self._watch, None)
                 raised = cast("BaseException | None", await drive.run())
         except BaseException as error:  # SystemExit and a CancelledError of its own are ends too
@@ -131,6 +137,12 @@ class Runner:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
         return raised
+
+    def _begin(self, run: Run, more: float) -> None:
+        """Its time begins now, and it may take so many seconds more than its timeout."""
+        run.started = self._clock.monotonic()
+        run.deadline = run.started + run.kind.options.timeout / SECOND + more
+        self._deadlines.add(run)
 
     def _late(self, run: Run) -> None:
         """Its time is over: it's cancelled, and told of where it goes on all the same."""

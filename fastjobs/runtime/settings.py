@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ class Settings:
     """What `Queue(…)` was given, checked."""
 
     workers: int
+    processes: int
     poll: float
     """Seconds."""
     grace: float
@@ -37,9 +39,16 @@ class Settings:
     clock: Clock
 
 
+def _processors() -> int:
+    """How many processors this process may use."""
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
 def settings(
     *,
     workers: int,
+    processes: int | None,
     poll: Seconds,
     grace: Seconds,
     hold: Seconds,
@@ -51,6 +60,10 @@ def settings(
 ) -> Settings:
     """The checked settings, or a RegistrationError that says which is wrong."""
     _check_workers(workers)
+    if processes is None:
+        processes = _processors()
+    if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= 10_000:
+        raise RegistrationError(f"processes is a whole number from 1 to 10,000, not {processes!r}")
     if isinstance(max_payload, bool) or not isinstance(max_payload, int) or max_payload < 1:
         raise RegistrationError(f"max_payload is a number of bytes, not {max_payload!r}")
     if not isinstance(carry, Sequence):
@@ -76,6 +89,7 @@ def settings(
     try:
         return Settings(
             workers=workers,
+            processes=processes,
             poll=micros(poll, "poll", least=1000) / SECOND,
             grace=micros(grace, "grace") / SECOND,
             hold=micros(hold, "hold", least=100_000),

@@ -43,12 +43,7 @@ class Call:
     def run(self) -> None:
         """Calls it, in the current thread; raises nothing."""
         self.thread = threading.get_ident()
-        try:
-            returned = self._context.run(self._fn, *self._values)
-            if inspect.isawaitable(returned):
-                self.error = unawaited(self._fn, returned)
-        except BaseException as error:  # SystemExit is an end as any other
-            self.error = error
+        self.error = outcome(self._context, self._fn, *self._values)
 
     def where(self) -> str:
         """Where in the app's code it is just now."""
@@ -147,7 +142,18 @@ class Threads:
                 self._inbox.put(None)
 
 
-def unawaited(fn: Callable[..., object], returned: object) -> TypeError:
+def outcome(context: Context, fn: Callable[..., object], *values: object) -> BaseException | None:
+    """Calls a plain handler in the context, and answers what it raised; raises nothing."""
+    try:
+        returned = context.run(fn, *values)
+        if inspect.isawaitable(returned):
+            return _unawaited(fn, returned)
+    except BaseException as error:  # SystemExit is an end as any other
+        return error
+    return None
+
+
+def _unawaited(fn: Callable[..., object], returned: object) -> TypeError:
     """The error of a plain function that gave something to await: its work hasn't begun."""
     if inspect.iscoroutine(returned):
         returned.close()
