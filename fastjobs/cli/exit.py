@@ -133,7 +133,9 @@ class Exit:
     def _over(self) -> None:
         if self._code is None:
             self._end(
-                1, "it did not stop in time, as something blocks it, and is ended: jobs wait for their holds"
+                1,
+                "it did not stop in time, and is ended: what runs waits for its holds",
+                where=_place(threading.main_thread()),
             )
             return
         main = threading.main_thread()
@@ -180,3 +182,13 @@ def at_the_very_end(ended: Callable[[], Exit | None]) -> None:
             found.last()
 
     atexit.register(last)
+
+
+def _place(thread: threading.Thread) -> str | None:
+    """Where a thread is, innermost first: what blocks the event loop is there, where something does."""
+    frame = sys._current_frames().get(thread.ident or 0)  # pyright: ignore[reportPrivateUsage]
+    places: list[str] = []
+    while frame is not None and len(places) < 3:
+        places.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " < ".join(places) or None

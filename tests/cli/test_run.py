@@ -114,6 +114,7 @@ push(blocks)
     code, took = process.ends()
     assert (code, took <= LIMIT) == (1, True), (code, took)
     assert "it did not stop in time" in process.log
+    assert "main.py:" in process.log.splitlines()[-1], "it says where it stands"
 
 
 def test_nothing_that_runs_as_the_interpreter_ends_keeps_it(run: Run) -> None:
