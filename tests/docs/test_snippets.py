@@ -235,3 +235,14 @@ with TestClient(app) as client:
     assert came.wait(10)
 print(sent)
 """
+
+
+@pytest.mark.parametrize("snippet", ["readiness"], indirect=True)
+def test_the_readiness_route_answers_200_while_the_queue_is_well_and_503_while_it_isnt(
+    snippet: ModuleType,
+) -> None:
+    with TestClient(snippet.app) as client:
+        well = client.get("/ready")
+        assert (well.status_code, well.json()["ok"], well.json()["workers"]) == (200, True, 4)
+    stopped = TestClient(snippet.app).get("/ready")  # without its lifespan
+    assert (stopped.status_code, stopped.json()["running"]) == (503, False)
