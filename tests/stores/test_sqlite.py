@@ -1,7 +1,8 @@
 """SQLStore on SQLite keeps every promise of the suite.
 
 The whole suite runs on one make-up, an async engine that is configured. What another make-up can change runs on the
-others: the transactions on engines as they come, and the writer's thread over a sync engine.
+others: the transactions on engines as they come and on those that begin at a write, and the writer's thread over a
+sync engine.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 from sqlalchemy import Engine, create_engine, event
@@ -54,6 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class _OnSQLite(Subject):
     configured: ClassVar[bool]
+    begin: ClassVar[Literal["immediate", "write"]] = "immediate"
     is_async: ClassVar[bool]
     """Whether the store has the app's async engine."""
 
@@ -66,7 +68,7 @@ class _OnSQLite(Subject):
         engine = create_engine(f"sqlite:///{path}")
         _fast(engine)
         if self.configured:
-            fastjobs.sqlite.configure(engine)
+            fastjobs.sqlite.configure(engine, begin=self.begin)
         yield engine
         engine.dispose()
 
@@ -75,7 +77,7 @@ class _OnSQLite(Subject):
         engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
         _fast(engine.sync_engine)
         if self.configured:
-            fastjobs.sqlite.configure(engine)
+            fastjobs.sqlite.configure(engine, begin=self.begin)
         yield engine
         await engine.dispose()
 
@@ -100,6 +102,11 @@ class TestSQLite(_OnSQLite, StoreSuite):
 
 class TestSQLiteAsItComes(_OnSQLite, Transactions):
     configured, is_async = False, False
+
+
+class TestSQLiteThatBeginsAtWrites(_OnSQLite, Transactions):
+    configured, is_async = True, True
+    begin = "write"
 
 
 class TestSQLiteOverASyncEngine(_OnSQLite, Claiming, Lifecycle):

@@ -36,8 +36,17 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(params=["immediate", "write"])
+async def engine(path: Path, request: pytest.FixtureRequest) -> AsyncIterator[AsyncEngine]:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    fastjobs.sqlite.configure(engine, begin=request.param)
+    yield engine
+    await engine.dispose()
+
+
 @pytest.fixture
-async def engine(path: Path) -> AsyncIterator[AsyncEngine]:
+async def immediate(path: Path) -> AsyncIterator[AsyncEngine]:
+    """As `engine`, for what only holds where a transaction begins at once."""
     engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
     fastjobs.sqlite.configure(engine)
     yield engine
@@ -55,17 +64,17 @@ async def value(engine: AsyncEngine, sql: str) -> Any:
         return await connection.scalar(text(sql))
 
 
-async def test_reads_that_are_followed_by_writes_lose_nothing(engine: AsyncEngine, path: Path) -> None:
+async def test_reads_that_are_followed_by_writes_lose_nothing(immediate: AsyncEngine, path: Path) -> None:
     async def add_one() -> None:
         for _ in range(5):
-            async with AsyncSession(engine) as session:
+            async with AsyncSession(immediate) as session:
                 n = await session.scalar(text("SELECT n FROM t"))
                 await asyncio.sleep(0.001)
                 await session.execute(text("UPDATE t SET n = :n"), {"n": n + 1})
                 await session.commit()
 
     await asyncio.gather(*(add_one() for _ in range(8)))
-    assert await value(engine, "SELECT n FROM t") == 40
+    assert await value(immediate, "SELECT n FROM t") == 40
     assert its_gate(path)._holder is None
 
 
@@ -79,12 +88,12 @@ async def test_a_connection_is_set_up(engine: AsyncEngine) -> None:
         assert await value(engine, f"PRAGMA {name}") == wanted
 
 
-async def test_a_second_time_is_nothing(engine: AsyncEngine) -> None:
-    begin = engine.dialect.do_begin
-    fastjobs.sqlite.configure(engine)
-    fastjobs.sqlite.configure(engine.execution_options(fastjobs_readonly=True), timeout=1)
-    assert engine.dialect.do_begin == begin
-    assert await value(engine, "PRAGMA busy_timeout") == 5000
+async def test_a_second_time_is_nothing(immediate: AsyncEngine) -> None:
+    begin = immediate.dialect.do_begin
+    fastjobs.sqlite.configure(immediate)
+    fastjobs.sqlite.configure(immediate.execution_options(fastjobs_readonly=True), timeout=1)
+    assert immediate.dialect.do_begin == begin
+    assert await value(immediate, "PRAGMA busy_timeout") == 5000
 
 
 async def test_a_read_only_transaction_waits_for_nobody_and_cannot_write(engine: AsyncEngine) -> None:
@@ -253,13 +262,13 @@ async def test_what_follows_a_begin_that_failed_is_in_a_transaction(path: Path) 
     engine.dispose()
 
 
-async def test_a_task_s_second_write_transaction_is_refused_at_once(engine: AsyncEngine) -> None:
-    async with asyncio.timeout(2), engine.begin() as first:
+async def test_a_task_s_second_write_transaction_is_refused_at_once(immediate: AsyncEngine) -> None:
+    async with asyncio.timeout(2), immediate.begin() as first:
         await first.execute(text("UPDATE t SET n = 1"))
         with pytest.raises(OperationalError, match="this task has a write transaction open"):
-            async with engine.begin():
+            async with immediate.begin():
                 pass
-    assert await value(engine, "SELECT n FROM t") == 1
+    assert await value(immediate, "SELECT n FROM t") == 1
 
 
 async def test_a_push_by_the_store_from_a_task_with_a_write_transaction_raises_at_once(
@@ -319,10 +328,10 @@ async def _begun(engine: AsyncEngine) -> Any:
 
 
 async def test_an_engine_that_made_itself_a_new_pool_is_configured_still(
-    engine: AsyncEngine, path: Path
+    immediate: AsyncEngine, path: Path
 ) -> None:
-    await engine.dispose()
-    async with engine.begin() as connection:
+    await immediate.dispose()
+    async with immediate.begin() as connection:
         assert its_gate(path)._holder is not None
         assert await connection.scalar(text("PRAGMA foreign_keys")) == 1
     assert its_gate(path)._holder is None

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,13 @@ class User(Base):
     __tablename__ = "users"
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
+
+
+@pytest.fixture(autouse=True, params=["immediate", "write"])
+def begins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that's here holds wherever a configured engine's transactions begin."""
+    configured = partial(fastjobs.sqlite.configure, begin=request.param)
+    monkeypatch.setattr(fastjobs.sqlite, "configure", configured)
 
 
 @pytest.fixture

@@ -68,9 +68,9 @@ def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0, begin: Be
     seconds = micros(timeout, "timeout") / 1_000_000
     before = _configured.get(dialect)
     if before is not None:
-        if before.begin != begin:
+        if before != begin:
             raise StoreError(
-                f"this engine was configured with begin={before.begin!r}, so {begin!r} comes too late"
+                f"this engine was configured with begin={before!r}, so {begin!r} comes too late"
             )
         return
     # An engine with execution options of its own is a view of this one, and shares its dialect and pool.
