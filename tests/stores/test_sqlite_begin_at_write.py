@@ -46,7 +46,9 @@ N = text("SELECT n FROM t WHERE id = 1")
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "app.db"
     connection = sqlite3.connect(path)
-    connection.executescript("CREATE TABLE t (id INTEGER PRIMARY KEY, n INT UNIQUE); INSERT INTO t VALUES (1, 0)")
+    connection.executescript(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, n INT UNIQUE); INSERT INTO t VALUES (1, 0)"
+    )
     connection.close()
     return path
 
