@@ -8,7 +8,7 @@ from random import Random
 
 from fastjobs import Queue
 from fastjobs.store import Store
-from tests.fleet.kinds import ORDINARY, Actor, Stage
+from tests.fleet.kinds import Actor, Stage
 from tests.fleet.loop import SimLoop
 from tests.fleet.record import SECOND, Process
 from tests.fleet.referee import Referee
@@ -121,7 +121,7 @@ class Instance(Actor):
             await asyncio.sleep(chance.random() * 3)
             if not self.requests:
                 continue
-            kind = chance.choice(ORDINARY)
+            kind = chance.choice(self.stage.pushed)
             if chance.random() < self.stage.bursts:
                 await self.push("quick", count=chance.randrange(10, 40))
             else:

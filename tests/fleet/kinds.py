@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 from fastjobs import Kind, Permanent, Queue, Retry, Snooze
@@ -40,8 +40,10 @@ TIMEOUTS = {name: micros(terms.get("timeout", 60), "timeout") for name, terms in
 class Stage:
     """What the handlers of all processes share: it outlives each of them."""
 
-    def __init__(self, chance: Random, bursts: float) -> None:
+    def __init__(self, chance: Random, bursts: float, pushed: Sequence[str]) -> None:
         self.chance = chance
+        self.pushed = pushed
+        """The kinds that requests push."""
         self.bursts = bursts
         """How many of the requests push many jobs at once."""
         self.over = False

@@ -15,12 +15,12 @@ from fastjobs.runtime.feed import Feed
 from fastjobs.runtime.ledger import Ledger
 from fastjobs.runtime.life import Life
 from fastjobs.runtime.renewal import Renewal
-from fastjobs.runtime.run import FAR, Ended, Run
+from fastjobs.runtime.run import FAR, Run
 from fastjobs.runtime.telling import Teller
 from fastjobs.store import Claimable, Claimed, GiveBack, Kept, Mark
 from fastjobs.stores.memory import Memory
 from tests.fleet.wire import Wire
-from tests.fleet.world import BUSY, CALM, DEPLOYS, EVERYTHING, FAILING, FROZEN, Focus
+from tests.fleet.world import BUSY, CALM, DEPLOYS, EVERYTHING, FAILING, SHORT, Focus
 
 Mutant = Callable[[], AbstractContextManager[object]]
 
@@ -188,19 +188,6 @@ def a_stop_uses_an_attempt() -> Generator[None]:
 
 
 @contextmanager
-def what_is_left_behind_is_marked_twice() -> Generator[None]:
-    """A handler that was given back as the queue stopped, and ends in that moment, is marked for its end as well."""
-    end = Life._ended
-
-    def ended(self: Life, ended: Ended[Run]) -> None:
-        self._runs.add(ended.run)
-        end(self, ended)
-
-    with patch.object(Life, "_ended", ended):
-        yield
-
-
-@contextmanager
 def a_late_end_is_told() -> Generator[None]:
     """A mark that changed nothing is told of as if it had."""
     tell = Teller.ended
@@ -255,10 +242,9 @@ MUTANTS: dict[Mutant, Focus] = {
     no_renewals: EVERYTHING,
     a_wake_is_lost: CALM,
     what_comes_due_waits_for_the_poll: CALM,
-    the_prefetch_is_not_given_back: DEPLOYS,
+    the_prefetch_is_not_given_back: SHORT,
     a_stop_doesnt_wait_for_marks: DEPLOYS,
     a_stop_uses_an_attempt: DEPLOYS,
-    what_is_left_behind_is_marked_twice: FROZEN,
     a_late_end_is_told: EVERYTHING,
     on_fail_runs_twice: EVERYTHING,
     a_kept_push_is_forgotten: EVERYTHING,

@@ -142,9 +142,10 @@ class Referee:
                     )
             if answer is not Kept.YES and times[mark.id] == 1 and before.get(mark.id) != after.get(mark.id):
                 self.breach("a mark that isn't kept changes nothing", f"{word} {mark.id}/{mark.claim}")
-            row = after.get(mark.id)
-            if (row is None) != (tracked.state == "done"):
-                self.breach("a job is kept until it's done", f"{mark.id} after {word} -> {answer.name}")
+        for mark, answer in zip(marks, answers, strict=True):
+            if (mark.id not in after) != (self.jobs[mark.id].state == "done"):
+                what = f"{mark.id} after {type(mark).__name__} -> {answer.name}"
+                self.breach("a job is kept until it's done", what)
 
     def counted(self, rows: int) -> None:
         """How many jobs the store has, asked after each effect."""

@@ -18,7 +18,7 @@ from fastjobs.runtime.run import Run
 from fastjobs.runtime.watching import Watch
 from fastjobs.stores.memory import Memory
 from tests.fleet.instances import Instance, SimClock
-from tests.fleet.kinds import MOST, TIMEOUTS, Stage
+from tests.fleet.kinds import MOST, ORDINARY, TIMEOUTS, Stage
 from tests.fleet.loop import Owner, SimLoop
 from tests.fleet.record import SECOND, Process
 from tests.fleet.referee import Referee
@@ -51,11 +51,14 @@ class Focus:
     """How often none gets through."""
     bursts: float = 0.1
     """How many of the requests push many jobs at once."""
+    kinds: Sequence[str] = tuple(ORDINARY)
+    """What the others push."""
 
 
 EVERYTHING = Focus()
 DEPLOYS = Focus(acts=("deploy",), pause=2.0, rough=(0.0,), outages=0.0, bursts=0.5)
-FROZEN = Focus(acts=("deploy", "freeze"), pause=1.0, rough=(0.0,), outages=0.0)
+SHORT = Focus(acts=("deploy",), pause=4.0, rough=(0.0,), outages=0.0, bursts=0.8, kinds=("quick",))
+FROZEN = Focus(acts=("freeze as it stops",), pause=1.0, rough=(0.0,), outages=0.0, kinds=("slow", "deaf"))
 FAILING = Focus(acts=("step the clock",), faults=(Fault.BEFORE,), rough=(0.4,), outages=0.0)
 BUSY = Focus(acts=("step the clock",), faults=(Fault.BUSY,), rough=(0.8,), outages=0.0)
 CALM = Focus(acts=("step the clock",), rough=(0.0,), outages=0.0)
@@ -83,7 +86,7 @@ class World:
         self._memory = Memory(clock=clock)
         self._weather = Weather(Random(self._chance.random()), focus.faults)
         self.referee = Referee(clock.now, TIMEOUTS, MOST, START)
-        self._stage = Stage(Random(self._chance.random()), focus.bursts)
+        self._stage = Stage(Random(self._chance.random()), focus.bursts, focus.kinds)
         self._hold = self._chance.choice([4.0, 8.0, 20.0])
         self._fleet: list[Instance] = []
         self._all: list[Instance] = []
@@ -139,6 +142,10 @@ class World:
             case "deploy":
                 self.counts["deploys"] += 1
                 target.stop()
+                self._later(chance.random() * 4, lambda: self._replace(place, target))
+            case "freeze as it stops":
+                target.stop()
+                self._freeze(target, 1 + chance.random() * 5)
                 self._later(chance.random() * 4, lambda: self._replace(place, target))
             case "step the clock":
                 target.clock.apart = (chance.random() * 2 - 1) * 3600
