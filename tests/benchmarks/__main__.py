@@ -1,6 +1,6 @@
 """Runs the benchmarks, one contestant after another, round by round, and prints what was seen.
 
-    python -m tests.benchmarks [drain push start claim idle …] [--rounds 5] [--folder FOLDER]
+    python -m tests.benchmarks [drain push start claim blocking idle …] [--rounds 5] [--folder FOLDER]
 
 Trust the ratios, which are taken within each round, rather than the rates: other work on the machine moves these.
 """
@@ -98,6 +98,15 @@ TABLES = {
         (Row("claim_alone", 300, "the jobs alone"), Row("claim_crowded", 300, "among the crowd")),
         (("p50_ms", "median ms", ".3f"), ("p99_ms", "p99 ms", ".2f")),
         (("p50_ms", "claim_crowded", "claim_alone", "times the claim from the jobs alone"),),
+    ),
+    "blocking": Table(
+        "`def` handlers that block for 10 ms each, eight at a time",
+        (
+            Row("blocking_threads", 2_000, "raw, eight threads that sleep as often"),
+            Row("blocking_fastjobs", 2_000, "fastjobs, 8 workers"),
+        ),
+        (RATE, ("ideal", "of the ideal", ".3f"), CPU),
+        (("rate", "blocking_fastjobs", "blocking_threads", "of the bare threads' rate"),),
     ),
     "idle": Table(
         "An idle queue, poll of 1 s",

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from fastjobs.store import Claimable, Done
+from tests.benchmarks.blocking import blocking_fastjobs, blocking_threads
 from tests.benchmarks.loaded import Timed, Value, loaded, value
 
 BATCH = 100
@@ -317,6 +318,8 @@ CONTESTANTS: dict[str, Callable[[Path, int], Awaitable[Found]]] = {
         idle,
         claim_alone,
         claim_crowded,
+        blocking_fastjobs,
+        blocking_threads,
     )
 }
 
