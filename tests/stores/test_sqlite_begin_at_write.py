@@ -89,6 +89,10 @@ def is_begun(connection: Connection) -> bool:
     return bool(driver.in_transaction)
 
 
+def is_free(its_gate: gate.Gate) -> bool:
+    return its_gate._holder is None
+
+
 # What begins a transaction, and what doesn't
 
 
@@ -107,7 +111,7 @@ def is_begun(connection: Connection) -> bool:
     ],
 )
 def test_what_only_reads_is_known(statement: str) -> None:
-    assert only_reads(statement, None)
+    assert only_reads(statement)
 
 
 @pytest.mark.parametrize(
@@ -134,12 +138,12 @@ def test_what_only_reads_is_known(statement: str) -> None:
     ],
 )
 def test_all_else_counts_as_a_write(statement: str) -> None:
-    assert not only_reads(statement, None)
+    assert not only_reads(statement)
 
 
 def test_a_long_text_with_no_statement_in_it_is_looked_at_once() -> None:
-    assert not only_reads("/* a */ " * 10_000 + "(", None)
-    assert not only_reads(" " * 100_000 + "(", None)
+    assert not only_reads("/* a */ " * 10_000 + "(")
+    assert not only_reads(" " * 100_000 + "(")
 
 
 def _driver_sql(connection: Connection) -> None:
@@ -197,28 +201,28 @@ def test_the_first_write_begins_the_transaction_and_takes_its_turn(
         assert connection.scalars(select(selected.c.id)).all() == [1]
         assert connection.execute(text("PRAGMA table_info(t)")).all()
         assert not is_begun(connection)
-        assert its_gate._holder is None
+        assert is_free(its_gate)
         write(connection)
         assert is_begun(connection)
-        assert its_gate._holder is not None
+        assert not is_free(its_gate)
         connection.rollback()
-        assert its_gate._holder is None
+        assert is_free(its_gate)
         assert not is_begun(connection)
 
 
 def test_a_session_s_row_for_update_takes_its_turn(engine: Engine, its_gate: gate.Gate) -> None:
     with Session(engine) as session:
         row = session.get(Row, 1)
-        assert its_gate._holder is None
+        assert is_free(its_gate)
         assert session.get(Row, 1, with_for_update=True) is row
-        assert its_gate._holder is not None
+        assert not is_free(its_gate)
         session.rollback()
         assert row is not None
         session.refresh(row)
-        assert its_gate._holder is None
+        assert is_free(its_gate)
         session.refresh(row, with_for_update=True)
-        assert its_gate._holder is not None
-    assert its_gate._holder is None
+        assert not is_free(its_gate)
+    assert is_free(its_gate)
 
 
 # Reads
@@ -242,12 +246,12 @@ def test_reads_see_what_others_commit_and_wait_for_nobody(engine: Engine, other:
 def test_an_update_from_a_stale_read_is_lost_and_one_for_update_is_not(engine: Engine) -> None:
     for lock, left in ((False, 1), (True, 3)):
         with Session(engine) as one, Session(engine) as two:
-            read = {"with_for_update": True} if lock else {}
             mine = one.get(Row, 1)
             assert mine is not None
             yours = two.get(Row, 1)
             assert yours is not None
-            one.refresh(mine, **read)
+            if lock:
+                one.refresh(mine, with_for_update=True)
             mine.n += 1
             one.commit()
             if lock:
@@ -282,7 +286,7 @@ def test_rows_that_nobody_has_fetched_yet_keep_no_write_from_its_turn(
         other.execute("UPDATE t SET n = -1 WHERE id = 1")
         connection.execute(ADD)
         assert len(found.all()) == 498
-        assert plain.mappings().fetchmany(2) == [{"number": 1}, {"number": 2}]
+        assert [dict(row) for row in plain.mappings().fetchmany(2)] == [{"number": 1}, {"number": 2}]
         connection.commit()
         assert connection.scalar(N) == 0
 
@@ -297,7 +301,7 @@ def test_a_write_amid_a_stream_that_is_out_of_date_says_what_to_do(
         other.execute("UPDATE t SET n = -1 WHERE id = 1")
         with pytest.raises(OperationalError, match="Read all its rows before the first write"):
             connection.execute(ADD)
-        assert its_gate._holder is None
+        assert is_free(its_gate)
         found.close()
         connection.execute(ADD)
         connection.commit()
@@ -358,7 +362,7 @@ def test_a_connection_goes_back_to_its_pool_with_no_transaction_and_no_turn(
                     connection.commit()
             case _:
                 pass
-    assert its_gate._holder is None
+    assert is_free(its_gate)
     with engine.connect() as connection:
         assert not is_begun(connection)
         assert connection.scalar(N) == (end == "commit")
@@ -411,7 +415,7 @@ async def test_one_that_is_cancelled_while_it_waits_leaves_the_line(
         await asyncio.gather(waiting[0], waiting[2])
         async with async_engine.connect() as connection:
             assert await connection.scalar(N) == 3
-    assert its_gate._holder is None
+    assert is_free(its_gate)
 
 
 async def test_a_task_s_second_write_transaction_is_refused_at_once(async_engine: AsyncEngine) -> None:
@@ -461,7 +465,7 @@ async def test_reading_and_then_writing_beside_a_busy_queue_never_finds_a_lock(
     await asyncio.gather(*queue)
     with engine.connect() as connection:
         assert connection.scalar(N) == 60
-    assert its_gate._holder is None
+    assert is_free(its_gate)
     await store.close()
 
 

@@ -11,7 +11,7 @@ import logging
 import weakref
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, event, literal_column, select
+from sqlalchemy import Connection, Engine, Integer, event, literal_column, select
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -35,7 +35,7 @@ log = logging.getLogger("fastjobs")
 __all__ = ["READ_ONLY", "begin_to_write", "configure", "is_configured"]
 
 _BEGAN = "fastjobs_began"
-_BEGINS: Select[Any] = select(literal_column("1")).with_for_update()
+_BEGINS = select(literal_column("1", Integer)).with_for_update()
 """A statement that changes nothing and counts as a write."""
 
 _configured: weakref.WeakKeyDictionary[Dialect, Begin] = weakref.WeakKeyDictionary()
@@ -69,9 +69,7 @@ def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0, begin: Be
     before = _configured.get(dialect)
     if before is not None:
         if before != begin:
-            raise StoreError(
-                f"this engine was configured with begin={before!r}, so {begin!r} comes too late"
-            )
+            raise StoreError(f"this engine was configured with begin={before!r}, so {begin!r} comes too late")
         return
     # An engine with execution options of its own is a view of this one, and shares its dialect and pool.
     owner: Engine = getattr(sync_engine, "_proxied", sync_engine)
@@ -87,7 +85,9 @@ def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0, begin: Be
     event.listen(owner, "connect", transactions.on_connect)
     event.listen(owner, "begin", on_begin)
     if begin == "write":
-        event.listen(owner, "before_cursor_execute", transactions.before_statement)
+        # Not `before_cursor_execute`: SQLAlchemy 2.0 takes an error in it for one of its listener's own.
+        for executes in ("do_execute", "do_executemany", "do_execute_no_params"):
+            event.listen(owner, executes, transactions.before_statement)
         event.listen(owner, "after_cursor_execute", transactions.after_statement)
     event.listen(owner.pool, "checkin", transactions.on_checkin)
     for ends in ("close", "close_detached", "invalidate"):

@@ -31,7 +31,7 @@ _ASKS = frozenset(
 """Pragmas whose argument in parentheses is a question, and no new value."""
 
 
-def only_reads(statement: str, context: Any) -> bool:
+def only_reads(statement: str, context: Any = None) -> bool:
     """Whether the statement needs no transaction. A SELECT … FOR UPDATE does: SQLite's dialect drops these words, and
     what they ask for is the turn to write.
 
@@ -46,7 +46,7 @@ def only_reads(statement: str, context: Any) -> bool:
         case "SELECT":
             return getattr(getattr(compiled, "statement", None), "_for_update_arg", None) is None
         case "WITH":
-            if compiled is None or context.is_text:
+            if compiled is None or compiled.isplaintext:
                 return False
             return getattr(compiled.statement, "_for_update_arg", None) is None
         case "VALUES" | "EXPLAIN":

@@ -127,14 +127,15 @@ class Transactions:
             return None
         return self._begin_immediate(connection, found)
 
-    def before_statement(
-        self, connection: Connection, _cursor: Any, statement: str, _values: Any, context: Any, _many: bool
-    ) -> None:
+    def before_statement(self, _cursor: Any, statement: str, *values_and_context: Any) -> None:
         """Begins a transaction that waits for its first write, where this may be one.
 
         An error here is one of the statement, and leaves the transaction waiting: the next write asks again.
         """
-        proxied: Any = connection.connection
+        context = values_and_context[-1]
+        if context is None:
+            return  # on no Connection, so in no transaction of one
+        proxied: Any = context.root_connection.connection
         if WAITS in proxied.info and not only_reads(statement, context):
             self._begin_immediate(proxied.dbapi_connection, proxied.info[GATE])
             del proxied.info[WAITS]
