@@ -78,6 +78,8 @@ class Ledger:
             except BaseException as error:
                 self._entries.extend(batch)
                 if not isinstance(error, Exception):
+                    for entry in batch:
+                        entry.resent = True  # by who runs it next: what was cancelled may have been kept
                     raise
                 waiting = self._failed(batch, error)
                 del batch

@@ -56,6 +56,7 @@ class Life:
         self._opened = False
         self._feeding: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._closed_around = False
         self._runs: set[Run] = set()
         self._claimables = claimables(kinds, settings)
         self._holds = {each.kind: each.hold for each in self._claimables}
@@ -77,6 +78,7 @@ class Life:
             opened=self._open,
         )
         self._workers.freed = self.feed.freed
+        self._runner.closing = self._is_closed_around
         self._vitals = Vitals(
             settings, self.feed, self._ledger, self._renewal, self._workers, self._runs, works=self._run
         )
@@ -94,19 +96,38 @@ class Life:
             Outage(self._clock, "opening the store", self._settings.poll).failed(error)
         if self._run:
             self._feeding = self._guard("the feed", self.feed.run)
-            self._tasks += [
-                self._guard("the ledger", self._ledger.run),
-                self._guard("the renewal", self._renewal.run),
-                *(self._guard(f"worker {n}", self._workers.work) for n in range(self._settings.workers)),
-            ]
+            self._stand()
+
+    def _stand(self) -> None:
+        """Starts the loops that have to be there until the stop is over, but for those that are."""
+        loops = {"the ledger": self._ledger.run, "the renewal": self._renewal.run}
+        loops |= {f"worker {n}": self._workers.work for n in range(self._settings.workers)}
+        self._tasks = [task for task in self._tasks if not task.done()]
+        standing = {task.get_name() for task in self._tasks}
+        self._tasks += [
+            self._guard(name, loop) for name, loop in loops.items() if f"fastjobs {name}" not in standing
+        ]
+
+    def _is_closed_around(self) -> bool:
+        """Whether all tasks of the loop were cancelled, ours too: nobody else cancels the feed.
+
+        asyncio.run does it at its end, so it's how a server stops that has been told twice.
+        """
+        if self.feed.stopping or self._feeding is None:
+            return self._closed_around
+        return self._feeding.cancelling() > 0 or self._feeding.cancelled()
 
     async def stop(self) -> None:
         """Claims no more, gives what runs its grace, and puts the rest back. Returns within grace and a second."""
         # By the loop's own time: a stop ends in time also where a test's clock stands still.
         began = self.loop.time()
         grace = self._settings.grace
+        self._closed_around = self._is_closed_around()
         self.feed.stop()
         if self._feeding is not None:
+            if self._closed_around:
+                await asyncio.sleep(0)  # what was cancelled ends
+                self._stand()
             self._put_back_waiting()
             settled = asyncio.ensure_future(self._settled(self._feeding))
             await self._until(settled, began + grace)

@@ -38,6 +38,8 @@ class Runner:
         self._deadlines = Deadlines(settings.clock, self._late)
         self._off_loop = OffLoop(settings)
         self._watch = Watch(driving.__file__)
+        self.closing: Callable[[], bool] = lambda: False
+        """Whether every task of the loop was cancelled, as by asyncio.run at its end."""
 
     def close(self) -> None:
         """Stops its timer, and ends its threads as they're idle."""
@@ -57,6 +59,8 @@ class Runner:
             raised = await self._drive(run, is_async, kind.handler, value)
         else:
             raised = await self._drive(run, is_async, kind.handler)
+        if raised is not None and run.cut is None and self.closing():
+            run.cut = Cut.STOP  # by whoever closes the loop, and that is no fault of the job's
         took = self._clock.monotonic() - run.started
         chance = 0.0 if raised is None else self._clock.random()
         made = verdict(job, kind.options, raised, run.cut, chance, self._settings.permanent)

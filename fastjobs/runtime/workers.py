@@ -94,7 +94,9 @@ class Workers:
                     ended = await self._runner.job(item)
                     self._ended(ended)
                     spent += ended.took
-                    foreign = isinstance(ended.error, asyncio.CancelledError) and item.cut is None
+                    foreign = isinstance(ended.error, asyncio.CancelledError) and (
+                        item.cut is None or self._runner.closing()
+                    )
                     if foreign and self._owner is not None and self._owner.done():
                         return  # the loop is being closed around a queue that was never stopped
                     del ended

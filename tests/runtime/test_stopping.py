@@ -333,6 +333,60 @@ async def test_a_loop_that_is_closed_around_a_running_queue_ends() -> None:
     await asyncio.to_thread(run)
 
 
+@pytest.mark.parametrize("raised", [None, ValueError("in finally")])
+def test_a_loop_that_is_closed_with_all_its_tasks_cancelled_is_a_stop_like_others(
+    real: Callable[..., Queue], seen: list[Ran], raised: Exception | None
+) -> None:
+    # asyncio.run does so as what it ran has ended: a server that was told twice, and skips its app's stop.
+    queue = real(grace=0.3, workers=3)
+    begun = asyncio.Event()
+    ends: list[bool] = []
+
+    @queue.kind("waits", attempts=1)
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if raised is not None:
+                raise raised
+
+    @queue.kind("finishes", attempts=1)
+    async def finishes() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.1)
+
+    @queue.kind("deaf", attempts=1)
+    async def deaf() -> None:
+        begun.set()
+        await _deaf(ends)
+
+    async def lifespan() -> None:
+        async with queue.running():
+            await asyncio.Event().wait()
+
+    async def serve() -> None:
+        serving.append(asyncio.create_task(lifespan()))
+        await waits.push()
+        await finishes.push()
+        await deaf.push()
+        await begun.wait()
+
+    serving: list[asyncio.Task[None]] = []
+    asyncio.run(serve())
+    assert sorted((ran.kind, ran.outcome) for ran in seen) == [
+        ("finishes", Outcome.DONE),
+        ("waits", Outcome.RETRIED),
+    ]
+
+    async def left() -> list[tuple[str, int]]:
+        kinds = [Claimable(kind=name, hold=1_000_000, attempts=1) for name in queue.kinds]
+        return sorted((job.kind, job.attempts) for job in (await queue.store.claim(kinds, 9)).jobs)
+
+    assert asyncio.run(left()) == [("deaf", 1), ("waits", 1)], "due at once, with their attempt"
+
+
 def test_a_handler_that_refuses_even_to_be_closed_doesnt_keep_the_interpreter_from_its_end() -> None:
     # As it ends every name is gone, so each round raises at once and the loop would never end.
     program = """
