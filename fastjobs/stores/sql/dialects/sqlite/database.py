@@ -154,8 +154,8 @@ class SQLite:
     async def _call(self, call: Call[_T], instead: str = "end it first, or use another task") -> _T:
         if self._task_has_the_gate():
             raise QueueError(
-                "this task has a transaction open that may write (a read opens one too, until its commit or close), and"
-                f" the queue would wait for it in vain: {instead}"
+                "this task has a transaction open that may write (a read opens one too, until its commit or close,"
+                f" unless configure was given begin='write'), and the queue would wait for it in vain: {instead}"
             )
         return await call.answer(self._submit)
 
