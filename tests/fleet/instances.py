@@ -77,6 +77,11 @@ class Instance(Actor):
         with loop.owned_by(self):
             self.main = loop.create_task(self._main())
 
+    @property
+    def leaves(self) -> bool:
+        """Whether it's gone, or was told to go."""
+        return self.dead or self._stop.is_set()
+
     def stop(self) -> None:
         """Asks it to stop in order, as a deploy does."""
         if not self._stop.is_set():

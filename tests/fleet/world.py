@@ -222,7 +222,7 @@ class World:
             instance.requests = False
             self._thaw(instance)
         for place, instance in enumerate(self._fleet):
-            if instance.dead or instance.stopping_at is not None:
+            if instance.leaves:
                 self._replace(place, instance)
 
     def _settled(self) -> bool:
@@ -233,7 +233,7 @@ class World:
         return (
             not self._weather.late
             and not any(job.state == "waiting" for job in self.referee.jobs.values())
-            and not any(each.running or not each.up or each.waits for each in self._fleet)
+            and not any(each.running or not each.up or each.waits or each.leaves for each in self._fleet)
         )
 
     def _idle(self) -> bool:
