@@ -9,6 +9,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_each_exit_is_in_time_and_leaves_every_job_due_at_once_with_its_attempt(
     # They share a machine that may have few cores with each other: what each takes is measured by the command.
     monkeypatch.setattr("tests.servers.__main__.SLACK", 10.0)
     with ThreadPoolExecutor(2) as pool:
-        stops = list(pool.map(lambda number: stop_once(server, folder / str(number)), range(TIMES)))
+        stops = list(pool.map(partial(stop_once, server), [folder / str(n) for n in range(TIMES)]))
     assert [stopped.wrong for stopped in stops] == [[]] * TIMES
 
 

@@ -102,9 +102,9 @@ def _table(folder: Path, only: str) -> int:
             wrong += 1
             continue
         version = importlib.metadata.version(server.needs)
-        stop = reload_often if server is RELOADING else lambda at, it=server: stop_once(it, at)
         try:
-            stopped = stop(folder / str(number))
+            at = folder / str(number)
+            stopped = reload_often(at) if server is RELOADING else stop_once(server, at)
         except Failed as failed:
             print(f"{server.name:26}{failed}")
             wrong += 1
