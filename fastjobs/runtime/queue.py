@@ -16,11 +16,12 @@ from fastjobs.clock import Clock, SystemClock
 from fastjobs.core.carrier import Carrier
 from fastjobs.core.duration import Seconds
 from fastjobs.core.errors import QueueError, RegistrationError
-from fastjobs.core.job import NewJob
+from fastjobs.core.job import NewJob, kind_name
 from fastjobs.core.options import KindSettings, PermanentIf
 from fastjobs.core.outcome import Ran
 from fastjobs.runtime.carrying import gather
 from fastjobs.runtime.draining import Drain
+from fastjobs.runtime.handlers import place_of
 from fastjobs.runtime.health import STOPPED, Health
 from fastjobs.runtime.kind import Kind, KindDecorator
 from fastjobs.runtime.kinds import Kinds
@@ -102,6 +103,8 @@ class Queue:
         queue runs.
         """
 
+        kind_name(name)
+
         def decorate(fn: Callable[..., object], /) -> Kind[Any]:
             kind: Kind[Any] = Kind(name, fn, options)
             self._add(kind)
@@ -144,7 +147,7 @@ class Queue:
     def _free(self, kind: Kind[Any]) -> None:
         if kind.name in self._kinds:
             raise RegistrationError(
-                f"kind {kind.name!r} has a handler already: {self._kinds[kind.name].handler!r}"
+                f"kind {kind.name!r} has a handler already: {place_of(self._kinds[kind.name].handler)}"
             )
 
     # Running.
@@ -156,6 +159,7 @@ class Queue:
 
         With `run=False` it opens the store and runs nothing. `on_crash` says what follows a bug of fastjobs' own,
         which is always logged: "log" goes on, "stop" sends this process SIGTERM, a callable is given the error.
+        `workers` is how many jobs run at once this time, in place of the queue's own number.
         """
         return live([self], run=run, on_crash=on_crash, workers=workers)
 
@@ -232,10 +236,6 @@ class Queue:
         return None if self._life is None else self._life.loop
 
     @property
-    def clock(self) -> Clock:
-        """The clock of the queue's timers."""
-        return self._settings.clock
-    @property
     def grace(self) -> float:
         """How many seconds running jobs have to finish as it stops."""
         return self._settings.grace
@@ -250,6 +250,10 @@ class Queue:
         """The kinds that are registered with it, by name; not to be changed."""
         return MappingProxyType(self._kinds)
 
+    @property
+    def clock(self) -> Clock:
+        """The clock of the queue's timers."""
+        return self._settings.clock
 
     @property
     def max_payload(self) -> int:
@@ -261,6 +265,8 @@ class Queue:
 
         `store` is the one that is pushed to, None for the queue's own.
         """
+        if not self._settings.carry:
+            return None
         store = self._store if store is None else store
         if store is not None and not supports(store, Extra.CARRY):
             return None
@@ -290,10 +296,13 @@ class Queue:
     def _say_if_never_started(self, kind: str | None) -> None:
         if not self._lived:
             self._lived = True
+            # A store with nothing to open is a test's: it runs its jobs by drain().
+            kept = self._store is not None and supports(self._store, Extra.LIFECYCLE)
             say(
-                logging.INFO,
-                "a job was pushed through a queue that was never started in this process: it waits for one that runs"
-                " (an app that is mounted in another has no lifespan of its own)",
+                logging.WARNING if kept and _running_loop() is not None else logging.DEBUG,
+                "a job was pushed through a queue that was never started in this process, and waits for one that runs:"
+                " FastAPI(lifespan=fastjobs.lifespan(q)) starts it, with run=False where it only pushes (the lifespan"
+                " of an app that is mounted in another never runs)",
                 kind=kind,
             )
 
