@@ -39,6 +39,10 @@ class Row(Base):
 
 
 ADD = text("UPDATE t SET n = n + 1 WHERE id = 1")
+MORE = """
+    WITH RECURSIVE more (n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM more WHERE n < 499)
+    INSERT INTO t SELECT n, n FROM more
+"""
 N = text("SELECT n FROM t WHERE id = 1")
 
 
@@ -278,7 +282,7 @@ async def test_a_read_keeps_no_turn_from_the_queue(async_engine: AsyncEngine) ->
 def test_rows_that_nobody_has_fetched_yet_keep_no_write_from_its_turn(
     engine: Engine, other: sqlite3.Connection
 ) -> None:
-    other.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(2, 500)])
+    other.execute(MORE)
     with engine.connect() as connection:
         found = connection.execute(select(Row.id).order_by(Row.id))
         plain = connection.exec_driver_sql("SELECT id AS number FROM t ORDER BY id")
@@ -294,7 +298,7 @@ def test_rows_that_nobody_has_fetched_yet_keep_no_write_from_its_turn(
 def test_a_write_amid_a_stream_that_is_out_of_date_says_what_to_do(
     engine: Engine, other: sqlite3.Connection, its_gate: gate.Gate
 ) -> None:
-    other.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(2, 500)])
+    other.execute(MORE)
     with engine.connect() as connection:
         found = connection.execution_options(yield_per=2).execute(select(Row.id))
         next(found)
