@@ -36,10 +36,11 @@ def a_queue(seen: list[Ran], **settings: object) -> Queue:
 def is_gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except ProcessLookupError:  # also of a read that comes as it goes
         return True
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return Path("/proc/self/stat").exists()
 
 
 async def long_until(holds: Callable[[], object]) -> None:

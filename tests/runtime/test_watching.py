@@ -194,6 +194,7 @@ async def test_the_thread_is_there_while_handlers_run_and_not_while_idle(
     async def waits() -> None:
         await may_end.wait()
 
+    await until(lambda: not watchers())  # one of another test's may still look round
     async with queue.running():
         assert watchers() == []
         await waits.push()

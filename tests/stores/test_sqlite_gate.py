@@ -184,7 +184,8 @@ def test_one_whose_wait_a_signal_ended_leaves_the_line() -> None:
     held = gate.enter(1)
     before = signal.signal(signal.SIGUSR1, alarm)
     try:
-        threading.Timer(0.05, signal.raise_signal, [signal.SIGUSR1]).start()
+        # To the thread that waits: sent to another, it would be heard once the wait is over.
+        threading.Timer(0.05, signal.pthread_kill, [threading.get_ident(), signal.SIGUSR1]).start()
         with pytest.raises(Alarm):
             gate.enter(20)
     finally:
