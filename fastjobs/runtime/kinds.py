@@ -37,7 +37,9 @@ class Kinds:
                 )
             kind: Kind[Any] = Kind(name, fn, settings)
             if name in self._kinds:
-                raise RegistrationError(f"kind {name!r} has a handler already: {place_of(self._kinds[name].handler)}")
+                raise RegistrationError(
+                    f"kind {name!r} has a handler already: {place_of(self._kinds[name].handler)}"
+                )
             self._kinds[name] = kind
             return kind
 
