@@ -13,7 +13,9 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.mark.timeout(150)
 def test_nothing_is_lost_held_twice_or_torn_as_processes_are_killed_under_load(tmp_path: Path) -> None:
-    options = "--seconds 3 --kills 2 --stops 0 --freezes 0 --poisons 0 --processes 2 --hold 1.5 --seed 1 --unaimed"
+    options = (
+        "--seconds 3 --kills 2 --stops 0 --freezes 0 --poisons 0 --processes 2 --hold 1.5 --seed 1 --unaimed"
+    )
     ran = subprocess.run(
         [sys.executable, "-m", "tests.soak", *options.split(), "--folder", str(tmp_path)],
         cwd=ROOT,
