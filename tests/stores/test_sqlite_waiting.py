@@ -6,13 +6,16 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
 
 from fastjobs.core.claiming import Claimable
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Extend, Kept, TryAgain
+from fastjobs.stores.sql import migrations
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock
 
@@ -87,3 +90,24 @@ async def test_a_retry_that_waited_is_due_after_its_whole_wait(
     other.execute("COMMIT")
     assert await marking == [Kept.YES]
     assert other.execute("SELECT run_at FROM fastjobs_jobs").fetchone() == (clock.now() + 5 * SECOND,)
+
+
+async def test_a_store_that_opens_while_the_file_is_locked_waits_whichever_way_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, told = migrations.found_version, 0
+
+    def locked_at_first(*args: Any, **more: Any) -> int:
+        nonlocal told
+        told += 1
+        if told <= 3:
+            driver = sqlite3.OperationalError("database is locked")
+            driver.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise OperationalError("PRAGMA main.table_info", None, driver)
+        return found(*args, **more)
+
+    monkeypatch.setattr(migrations, "found_version", locked_at_first)
+    store = SQLStore(create_engine(f"sqlite:///{tmp_path / 'new.db'}"), synchronous="NORMAL")
+    assert await store.push([NewJob(kind="mail", payload="1")]) == ["1"]
+    assert told > 3
+    await store.close()

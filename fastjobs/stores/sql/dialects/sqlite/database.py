@@ -198,8 +198,12 @@ class SQLite:
         if opened.patiently(is_made):
             return
         if not self._migrates:
-            with opened.core() as connection:
-                return migrations.check(connection, self._tables)
+
+            def check() -> None:
+                with opened.core() as connection:
+                    migrations.check(connection, self._tables)
+
+            return opened.patiently(check)
         turn = opened.gate.enter(30.0, first=True)
         try:
             opened.begin()

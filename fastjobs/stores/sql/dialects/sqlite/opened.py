@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import Pool, PoolProxiedConnection, StaticPool
 from sqlalchemy.util import greenlet_spawn
 
@@ -91,8 +92,10 @@ class Opened:
         while True:
             try:
                 return work()
-            except sqlite3.OperationalError as error:
-                if (error.sqlite_errorcode & 0xFF) not in _BUSY or time.monotonic() > deadline:
+            except (sqlite3.OperationalError, OperationalError) as error:
+                # What's written once for all databases comes as SQLAlchemy's error, with the driver's inside.
+                cause = error.orig if isinstance(error, OperationalError) else error
+                if (getattr(cause, "sqlite_errorcode", 0) & 0xFF) not in _BUSY or time.monotonic() > deadline:
                     raise
             time.sleep(random.random() * 0.0003)  # noqa: S311
 
