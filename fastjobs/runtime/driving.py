@@ -38,7 +38,7 @@ def _never_close(coro: object) -> None:
 class Drive:
     """One coroutine being driven."""
 
-    __slots__ = ("_coro", "_run", "_step", "_watch", "abandoned", "closed", "stubborn")
+    __slots__ = ("_coro", "_run", "_step", "_watch", "abandoned", "closed")
 
     def __init__(
         self, coro: Coroutine[Any, Any, object], context: Context, watch: Watch, run: Run | None
@@ -52,8 +52,6 @@ class Drive:
         """Set, with a cancellation of the task to follow, to close the coroutine rather than cancel it."""
         self.closed = False
         """Whether the driving task itself was closed, as its loop went away."""
-        self.stubborn = False
-        """Whether the coroutine refused even to be closed."""
 
     @types.coroutine
     def run(self) -> Generator[Any, Any, object]:
@@ -102,6 +100,5 @@ class Drive:
         try:
             self._step(self._coro.close)
         except BaseException:  # RuntimeError where it ignores GeneratorExit; else what it raises
-            self.stubborn = True
             for each in chain:
                 _never_close(each)

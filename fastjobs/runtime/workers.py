@@ -75,7 +75,7 @@ class Workers:
         """Leaves behind what still runs: its coroutines are closed and its workers end. Answers what it was."""
         left = self.running
         for task, item in list(self._busy.items()):
-            run = item if isinstance(item, Run) else item.run
+            run = run_of(item)
             if run.drive is not None:
                 run.drive.abandoned = True
             task.cancel()
@@ -131,4 +131,9 @@ class Workers:
 
 def interrupt(item: Run | Owed, why: Cut) -> None:
     """Cancels what a worker runs."""
-    (item if isinstance(item, Run) else item.run).interrupt(why)
+    run_of(item).interrupt(why)
+
+
+def run_of(item: Run | Owed) -> Run:
+    """The run that it is, or whose on_fail it is."""
+    return item if isinstance(item, Run) else item.run
