@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from fastjobs.clock import Clock, SystemClock
+from fastjobs.clock import Clock
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import FailedJob, NewJob
 from fastjobs.core.marks import Kept, Mark
 from fastjobs.store import Extra, Pusher, SyncPusher
 from fastjobs.stores.sql import operations, transaction
+from fastjobs.stores.sql.database import Database
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
-from fastjobs.stores.sql.tables import make_tables
+from fastjobs.stores.sql.tables import Tables, make_tables
 
-_DATABASES: dict[str, type[SQLite]] = {"sqlite": SQLite}
+
+class _Makes(Protocol):
+    def __call__(
+        self,
+        engine: Engine,
+        tables: Tables,
+        clock: Clock | None,
+        *,
+        migrate: bool,
+        synchronous: Literal["FULL", "NORMAL"],
+    ) -> Database: ...
+
+
+_DATABASES: Mapping[str, _Makes] = {"sqlite": SQLite}
 
 
 class SQLStore:
@@ -65,7 +79,7 @@ class SQLStore:
         self._database = made(
             sync_engine,
             self._tables,
-            SystemClock() if clock is None else clock,
+            clock,
             migrate=migrate,
             synchronous=synchronous,
         )

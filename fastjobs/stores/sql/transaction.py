@@ -28,8 +28,10 @@ Unfinished = Callable[[], "str | None"]
 class Home(Protocol):
     """What a push through someone's transaction needs of its store's database."""
 
-    name: str
-    """SQLAlchemy's name of the dialect."""
+    @property
+    def name(self) -> str:
+        """SQLAlchemy's name of the dialect."""
+        ...
 
     def now(self) -> int: ...
 

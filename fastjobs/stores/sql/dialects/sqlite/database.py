@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.dialects.sqlite import insert
 
-from fastjobs.clock import Clock
+from fastjobs.clock import Clock, SystemClock
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.core.job import NewJob
@@ -38,7 +38,13 @@ class SQLite:
     name = "sqlite"
 
     def __init__(
-        self, engine: Engine, tables: Tables, clock: Clock, *, migrate: bool, synchronous: Synchronous
+        self,
+        engine: Engine,
+        tables: Tables,
+        clock: Clock | None,
+        *,
+        migrate: bool,
+        synchronous: Synchronous,
     ) -> None:
         if files.is_memory(engine.url):
             raise StoreError(files.IN_MEMORY)
@@ -48,7 +54,7 @@ class SQLite:
             raise StoreError(f"synchronous is 'FULL' or 'NORMAL', not {synchronous!r}")
         self._engine = engine
         self._tables = tables
-        self._clock = clock
+        self._clock = SystemClock() if clock is None else clock
         self._migrates = migrate
         self._synchronous: Synchronous = synchronous
         self._statements = make_statements(tables)

@@ -1,0 +1,51 @@
+"""What SQLStore asks of a database: a class for each dialect, with a reason for each thing that differs in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+from fastjobs.core.claiming import Claimable, Claimed
+from fastjobs.core.job import NewJob
+from fastjobs.core.marks import Kept, Mark
+
+_T = TypeVar("_T")
+
+
+class Database(Protocol):
+    """One database, for one store. Nothing is connected before `open`, or the first call without one."""
+
+    @property
+    def name(self) -> str:
+        """SQLAlchemy's name of the dialect."""
+        ...
+
+    async def open(self, kinds: Sequence[str]) -> None:
+        """Connects, makes or upgrades the tables, and notes the kinds."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of what it has connected on this loop, once all that was asked before is done."""
+        ...
+
+    async def push(self, jobs: Sequence[NewJob]) -> list[str | None]: ...
+
+    async def claim(
+        self, kinds: Sequence[Claimable], limit: int, ahead: int, others: Claimable | None
+    ) -> Claimed: ...
+
+    async def mark(self, some: Sequence[Mark]) -> list[Kept]: ...
+
+    async def run(self, work: Callable[[Connection], _T]) -> _T:
+        """Runs what is written once for all databases, in a transaction that is committed after it."""
+        ...
+
+    def prepare(self, connection: Connection, kinds: Sequence[str]) -> None:
+        """Makes the app's transaction one that can be pushed in, and sees to it that each kind has a row."""
+        ...
+
+    def now(self) -> int:
+        """The database's now, in Unix microseconds."""
+        ...
