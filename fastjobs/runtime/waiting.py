@@ -78,11 +78,11 @@ class _Limits:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.calls: set[_Limited] = set()
-        self._loop = weakref.ref(loop)
+        self.loop = weakref.ref(loop)
         self._looks = False
 
     def enter(self, limit: float) -> _Limited:
-        task, loop = asyncio.current_task(), self._loop()
+        task, loop = asyncio.current_task(), self.loop()
         assert task is not None
         assert loop is not None
         entry = _Limited(self, task, loop.time() + limit)
@@ -93,7 +93,7 @@ class _Limits:
         return entry
 
     def _look(self) -> None:
-        loop = self._loop()
+        loop = self.loop()
         self._looks = bool(self.calls) and loop is not None
         if loop is None or not self._looks:
             return
@@ -106,11 +106,17 @@ class _Limits:
 
 
 _all: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Limits] = weakref.WeakKeyDictionary()
+_latest: _Limits | None = None
+"""Those asked for last, nearly always the same: the look into a weak dictionary costs as much as the rest of it."""
 
 
 def _limits() -> _Limits:
-    loop = asyncio.get_running_loop()
+    global _latest
+    loop, latest = asyncio.get_running_loop(), _latest
+    if latest is not None and latest.loop() is loop:
+        return latest
     found = _all.get(loop)
     if found is None:
         found = _all[loop] = _Limits(loop)
+    _latest = found
     return found

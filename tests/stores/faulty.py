@@ -74,20 +74,20 @@ class AnswersIdsInAnotherOrder(Memory):
 class UnescapesPayloads(Memory):
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         return await super().push(
-            [replace(job, payload=job.payload.replace("\\u0000", "\0")) for job in jobs]
+            [job._replace(payload=job.payload.replace("\\u0000", "\0")) for job in jobs]
         )
 
 
 @told_by("test_a_payload_comes_back_as_it_was[256 KB]")
 class CutsPayloads(Memory):
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        return await super().push([replace(job, payload=job.payload[:65_535]) for job in jobs])
+        return await super().push([job._replace(payload=job.payload[:65_535]) for job in jobs])
 
 
 @told_by("test_a_kinds_name_is_kept_to_the_letter")
 class TakesMailAndmailForOneKind(Memory):
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        return await super().push([replace(job, kind=job.kind.lower()) for job in jobs])
+        return await super().push([job._replace(kind=job.kind.lower()) for job in jobs])
 
     async def claim(self, kinds: Sequence[Claimable], limit: int, **more: Any) -> Claimed:
         return await super().claim([replace(each, kind=each.kind.lower()) for each in kinds], limit, **more)
@@ -101,7 +101,7 @@ class MeasuresAfterFromItsStart(Memory):
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         return await super().push(
-            [replace(job, at=self._start + job.after) if job.at is None else job for job in jobs]
+            [job._replace(at=self._start + job.after) if job.at is None else job for job in jobs]
         )
 
 
@@ -491,7 +491,7 @@ class DeletesWhatWaits(Memory):
 @told_by("test_what_a_push_carried_comes_with_its_job[short]")
 class CarriesNothing(Memory):
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        return await super().push([replace(job, carried=None) for job in jobs])
+        return await super().push([job._replace(carried=None) for job in jobs])
 
 
 @told_by("test_a_job_carries_it_through_every_run")
@@ -506,7 +506,7 @@ class CarriesThroughTheFirstRunAlone(Memory):
 @told_by("test_each_job_carries_its_own")
 class CarriesTheSameForABatch(Memory):
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        return await super().push([replace(job, carried=jobs[0].carried) for job in jobs])
+        return await super().push([job._replace(carried=jobs[0].carried) for job in jobs])
 
 
 # Transactions
