@@ -7,6 +7,8 @@ from collections.abc import Generator
 
 import pytest
 
+pytest_plugins = ["tests.databases.fixtures"]
+
 _STRICT = os.environ.get("FASTJOBS_CI") == "1" or os.environ.get("CI") in ("1", "true")
 """Whether a skip is a failure, as it could hide a whole database."""
 

@@ -1,0 +1,84 @@
+"""The servers as fixtures. Each is started when a test first asks for it, and stopped when the run ends."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.databases.binaries import ABSENT, Binaries, find_postgres
+from tests.databases.postgres import Database, Server
+
+_missing: list[str] = []
+"""What the end of the run says loudly."""
+
+
+@functools.cache
+def _found() -> list[Binaries]:
+    return find_postgres()
+
+
+def _miss(line: str, reason: str) -> None:
+    if line not in _missing:
+        _missing.append(line)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """The newest Postgres that is found. A test that stops it, or sets something for all, uses `make_postgres`."""
+    if not _found():
+        _miss(f"NOTHING WAS TESTED ON POSTGRES: {ABSENT}", ABSENT)
+    with Server(_found()[0]) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_old() -> Iterator[Server]:
+    """The oldest other major version that is found. Where there is but one, a skip that CI allows."""
+    if len(_found()) < 2:
+        line = "Only one version of Postgres was found: nothing was tested on an older one."
+        _miss(line, "this machine lacks an older Postgres")
+    with Server(_found()[-1]) as server:
+        yield server
+
+
+@pytest.fixture
+def make_postgres() -> Iterator[Callable[..., Server]]:
+    """Makes a server of a test's own, of the newest version, to be stopped or set up otherwise: `make_postgres(fsync="on")`."""
+    made: list[Server] = []
+
+    def make(**settings: str) -> Server:
+        if not _found():
+            _miss(f"NOTHING WAS TESTED ON POSTGRES: {ABSENT}", ABSENT)
+        server = Server(_found()[0], settings)
+        made.append(server)
+        server.start()
+        return server
+
+    yield make
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def postgres_database(postgres: Server) -> Iterator[Database]:
+    """A new, empty database for each test."""
+    database = postgres.create_database()
+    yield database
+    database.drop()
+
+
+@pytest.fixture(scope="module")
+def postgres_module_database(postgres: Server) -> Iterator[Database]:
+    """One database for a module, empty at first. `clear` it before each test: it's much faster than a new one."""
+    database = postgres.create_database()
+    yield database
+    database.drop()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in _missing:
+        terminalreporter.section("databases", sep="!", red=True)
+        terminalreporter.write_line(line, red=True)

