@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,9 @@ from fastjobs.cli.exit import Exit, at_the_very_end
 from fastjobs.cli.hosting import App, LifespanFailed, lifespan_of
 from fastjobs.cli.mistake import Mistake
 from fastjobs.cli.target import queue_named, thing
-from fastjobs.core.errors import FastjobsError, QueueError
+from fastjobs.core.errors import FastjobsError, QueueError, RegistrationError
 from fastjobs.core.text import error_text
+from fastjobs.runtime.kinds import chosen
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.living import not_run_here
 from fastjobs.runtime.queue import Queue
@@ -45,6 +47,11 @@ def add(commands: Commands) -> None:
         "--workers", type=_workers, metavar="N", help="how many jobs run at once, in place of the queue's"
     )
     parser.add_argument(
+        "--kinds",
+        metavar="NAMES",
+        help="run the jobs of these kinds alone, as in mail,report; jobs of the others are left to whoever runs them",
+    )
+    parser.add_argument(
         "--app",
         metavar="MODULE:APP",
         help="enter this app's lifespan around it, for what it opens; it serves nothing and runs no queue of its own",
@@ -68,6 +75,11 @@ def _order(typed: argparse.Namespace) -> int:
         raise Mistake(f"{typed.app} is no ASGI app but a {type(app).__name__}")
     if not queue.kinds:
         raise Mistake(f"{named} has no kinds: is the module imported that registers them?")
+    kinds = None if typed.kinds is None else [each.strip() for each in typed.kinds.split(",") if each.strip()]
+    try:
+        chosen(queue.kinds, kinds)
+    except RegistrationError as wrong:
+        raise Mistake(f"{named}: {wrong}") from None
     workers: int = queue.workers if typed.workers is None else typed.workers
     if not workers:
         raise Mistake(f"{named} only pushes, with workers=0: how many run here? --workers 8")
@@ -81,17 +93,20 @@ def _order(typed: argparse.Namespace) -> int:
     # The app's own logging is left as it is: one handler anywhere that gets the queue's lines says that it has some.
     if not logging.getLogger("fastjobs").hasHandlers():
         logging.basicConfig(level=logging.INFO, format=FORMAT, stream=sys.stderr)
-    process.append(Process(named, queue, workers, app))
+    process.append(Process(named, queue, workers, kinds, app))
     return process[0].run()
 
 
 class Process:
     """One `fastjobs run`."""
 
-    def __init__(self, named: str, queue: Queue, workers: int, app: App | None) -> None:
+    def __init__(
+        self, named: str, queue: Queue, workers: int, kinds: Sequence[str] | None, app: App | None
+    ) -> None:
         self._named = named
         self._queue = queue
         self._workers = workers
+        self._kinds = kinds
         self._app = app
         self._loop = asyncio.new_event_loop()
         self._serving: asyncio.Task[None] | None = None
@@ -131,9 +146,9 @@ class Process:
                 with not_run_here(self._queue):
                     hosted = lifespan_of(self._app)
                     await stack.enter_async_context(hosted)
-            running = self._queue.running(on_crash=self._crashed, workers=self._workers)
+            running = self._queue.running(on_crash=self._crashed, workers=self._workers, kinds=self._kinds)
             await stack.enter_async_context(running)
-            kinds = ", ".join(sorted(self._queue.kinds))
+            kinds = ", ".join(sorted(chosen(self._queue.kinds, self._kinds)))
             say(logging.INFO, "running", queue=self._named, workers=self._workers, kinds=kinds)
             await asyncio.Event().wait()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 from fastjobs.core.errors import RegistrationError
@@ -53,3 +53,28 @@ class Kinds:
             check(kind)
         self._included = queue
         return list(self._kinds.values())
+
+
+def chosen(kinds: Mapping[str, Kind[Any]], some: Sequence[str | Kind[Any]] | None) -> dict[str, Kind[Any]]:
+    """Those of the kinds that are asked for, by name or themselves; all of them for None.
+
+    A RegistrationError for one that isn't registered, which lists those that are, and for none at all.
+    """
+    if some is None:
+        return dict(kinds)
+    if isinstance(some, (str, Kind)) or not isinstance(some, Sequence):
+        raise RegistrationError(f'kinds= is a list of kinds or their names, as in ["mail"], not {some!r}')
+    names = [each.name if isinstance(each, Kind) else each for each in some]
+    unknown = [repr(name) for name in names if name not in kinds]
+    unknown += [
+        f"{each.name!r} of another queue"
+        for each in some
+        if isinstance(each, Kind) and kinds.get(each.name, each) is not each
+    ]
+    if unknown:
+        raise RegistrationError(
+            f"the queue has no kind {', '.join(unknown)}; it has {', '.join(sorted(kinds)) or 'none'}"
+        )
+    if not names:
+        raise RegistrationError("kinds= names no kind: run=False is what only pushes")
+    return {name: kind for name, kind in kinds.items() if name in names}

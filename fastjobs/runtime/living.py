@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
@@ -16,6 +16,7 @@ from fastjobs.core.errors import RegistrationError
 from fastjobs.runtime.handlers import is_async
 
 if TYPE_CHECKING:
+    from fastjobs.runtime.kind import Kind
     from fastjobs.runtime.life import Life
     from fastjobs.runtime.queue import Queue
 
@@ -42,11 +43,17 @@ def not_run_here(*queues: Queue) -> Generator[None]:
 
 @asynccontextmanager
 async def live(
-    queues: Sequence[Queue], *, run: bool = True, on_crash: OnCrash = "log", workers: int | None = None
+    queues: Sequence[Queue],
+    *,
+    run: bool = True,
+    on_crash: OnCrash = "log",
+    workers: int | None = None,
+    kinds: Sequence[str | Kind[Any]] | None = None,
 ) -> AsyncGenerator[None]:
     """Runs the queues while entered. They stop together, within the longest grace and a second.
 
-    They are given their grace also where the block is cancelled. `workers` is in place of each one's own number.
+    They are given their grace also where the block is cancelled. `workers` is in place of each one's own number, and
+    `kinds`, for one queue alone, are those whose jobs it runs.
     """
     left_alone = _LEFT_ALONE.get()
     if left_alone is not None:
@@ -56,7 +63,9 @@ async def live(
     async with AsyncExitStack() as stack:
         for queue in queues:
             lives.append(
-                await stack.enter_async_context(queue.begin(run=run, crashed=crashed, workers=workers))
+                await stack.enter_async_context(
+                    queue.begin(run=run, crashed=crashed, workers=workers, kinds=kinds)
+                )
             )
         started: list[Life] = []
         try:

@@ -24,7 +24,7 @@ from fastjobs.runtime.draining import Drain
 from fastjobs.runtime.handlers import place_of
 from fastjobs.runtime.health import STOPPED, Health
 from fastjobs.runtime.kind import Kind, KindDecorator
-from fastjobs.runtime.kinds import Kinds
+from fastjobs.runtime.kinds import Kinds, chosen
 from fastjobs.runtime.life import Life
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.living import OnCrash, live
@@ -153,15 +153,22 @@ class Queue:
     # Running.
 
     def running(
-        self, *, run: bool = True, on_crash: OnCrash = "log", workers: int | None = None
+        self,
+        *,
+        run: bool = True,
+        on_crash: OnCrash = "log",
+        workers: int | None = None,
+        kinds: Sequence[str | Kind[Any]] | None = None,
     ) -> AbstractAsyncContextManager[None]:
         """Runs jobs while entered, as `fastjobs.lifespan` does; leaving it returns within grace and a second.
 
         With `run=False` it opens the store and runs nothing. `on_crash` says what follows a bug of fastjobs' own,
         which is always logged: "log" goes on, "stop" sends this process SIGTERM, a callable is given the error.
-        `workers` is how many jobs run at once this time, in place of the queue's own number.
+        `workers` is how many jobs run at once this time, in place of the queue's own number. `kinds` are those whose
+        jobs it runs this time, by name or as Kind objects: jobs of the others can be pushed, and are left to an
+        instance that runs them. RegistrationError, as it's entered, for a kind that the queue doesn't have.
         """
-        return live([self], run=run, on_crash=on_crash, workers=workers)
+        return live([self], run=run, on_crash=on_crash, workers=workers, kinds=kinds)
 
     async def run(self) -> None:
         """Runs jobs until it's cancelled, then stops within grace and a second. A bug of fastjobs' own is raised."""
@@ -206,13 +213,18 @@ class Queue:
 
     @asynccontextmanager
     async def begin(
-        self, *, run: bool, crashed: Callable[[BaseException], None], workers: int | None = None
+        self,
+        *,
+        run: bool,
+        crashed: Callable[[BaseException], None],
+        workers: int | None = None,
+        kinds: Sequence[str | Kind[Any]] | None = None,
     ) -> AsyncGenerator[Life]:
         """Gives the queue its life; for `live`, which starts and stops it."""
         if self._life is not None:
             raise QueueError("the queue runs already")
         settings = with_workers(self._settings, workers)
-        life = Life(self.store, settings, dict(self._kinds), crashed, run=run)
+        life = Life(self.store, settings, chosen(self._kinds, kinds), crashed, run=run)
         self._life, self._lived = life, True
         try:
             yield life

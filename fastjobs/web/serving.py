@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, cast, overload
 
 from fastjobs.core.errors import RegistrationError
+from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.living import OnCrash, following, live
 from fastjobs.runtime.queue import Queue
 from fastjobs.store import Store
@@ -25,6 +26,8 @@ def lifespan(
     store: Store | None = None,
     run: bool = True,
     on_crash: OnCrash = "stop",
+    workers: int | None = None,
+    kinds: Sequence[str | Kind[Any]] | None = None,
 ) -> Stateless: ...
 @overload
 def lifespan(
@@ -33,10 +36,18 @@ def lifespan(
     store: Store | None = None,
     run: bool = True,
     on_crash: OnCrash = "stop",
+    workers: int | None = None,
+    kinds: Sequence[str | Kind[Any]] | None = None,
 ) -> Stateless: ...
 @overload
 def lifespan(
-    *queues: Queue, within: Stateful, store: Store | None = None, run: bool = True, on_crash: OnCrash = "stop"
+    *queues: Queue,
+    within: Stateful,
+    store: Store | None = None,
+    run: bool = True,
+    on_crash: OnCrash = "stop",
+    workers: int | None = None,
+    kinds: Sequence[str | Kind[Any]] | None = None,
 ) -> Stateful: ...
 def lifespan(
     *queues: Queue,
@@ -44,6 +55,8 @@ def lifespan(
     store: Store | None = None,
     run: bool = True,
     on_crash: OnCrash = "stop",
+    workers: int | None = None,
+    kinds: Sequence[str | Kind[Any]] | None = None,
 ) -> Any:
     """Runs queues while the app serves: `FastAPI(lifespan=fastjobs.lifespan(q))`, and Starlette alike.
 
@@ -54,13 +67,17 @@ def lifespan(
     - `on_crash` is for a bug of the queue's own, as an app would serve on without it: "stop", the default, logs
       CRITICAL and ends the process gracefully by SIGTERM, for its supervisor to start it again; "log" only logs; a
       callable is called with the error.
+    - `workers` is how many jobs run at once in this process, in place of each queue's own number.
+    - `kinds` are those whose jobs run in this process, by name or as Kind objects. Jobs of the queue's other kinds can
+      be pushed, and are left to an instance that runs them.
 
     Several queues start in their order and stop together. A stop takes the longest `grace` and up to a second, also
     where the server cancels the lifespan. Jobs can be pushed until then, by requests that are still being answered.
     Each process of a server has its own lifespan, so `workers` times the processes run at once. A mounted app's
     lifespan never runs: give the queue to the outermost one.
 
-    Raises RegistrationError for no queue, one twice, `store=` with several, or a `within` that is no lifespan.
+    Raises RegistrationError for no queue, one twice, `store=` or `kinds=` with several, or a `within` that is no
+    lifespan; and, as it's entered, for a kind that the queue doesn't have.
     """
     for queue in queues:
         if not isinstance(cast("object", queue), Queue):
@@ -75,6 +92,10 @@ def lifespan(
         raise RegistrationError(
             f"store= is for one queue, and there are {len(queues)}: give each its own, by Queue(store) or q.use(store)"
         )
+    if kinds is not None and len(queues) > 1:
+        raise RegistrationError(
+            f"kinds= is for one queue, and there are {len(queues)}: run each by a q.running(kinds=…) of its own"
+        )
     following(on_crash)
     outer = _within(within)
 
@@ -85,7 +106,7 @@ def lifespan(
                 for queue in queues:
                     queue.use(store)
             # Not a task group: it would wrap the app's own exceptions, and end the lifespan with a queue that crashed.
-            async with live(queues, run=run, on_crash=on_crash):
+            async with live(queues, run=run, on_crash=on_crash, workers=workers, kinds=kinds):
                 yield state
 
     return entered

@@ -217,6 +217,27 @@ app = Starlette(lifespan=fastjobs.lifespan(other, within=store))
     assert "NEVER" not in process.log, "other queues are open, and not run"
 
 
+def test_it_runs_the_kinds_it_is_told_to_with_so_many_workers_and_leaves_the_others(run: Run) -> None:
+    process = run(
+        """
+@q.kind("report")
+async def report() -> None: say("NEVER")
+@q.kind("mail")
+async def mail() -> None: say(f"ran by one of {q.health().workers}")
+@q.kind("letter")
+async def letter() -> None: say("written")
+push(report); push(mail); push(letter)
+""",
+        *("run", "main:q", "--kinds", "mail, letter", "--workers", "3"),
+    )
+    process.until("ran by one of 3")
+    process.until("written")
+    process.tell(signal.SIGTERM)
+    assert process.ends()[0] == 0
+    assert 'running queue=main:q workers=3 kinds="letter, mail"\n' in process.log
+    assert "NEVER" not in process.log
+
+
 def test_a_stop_as_it_starts_is_no_failure(run: Run) -> None:
     process = run(
         LONG

@@ -125,6 +125,11 @@ def test_a_pyproject_that_is_wrong_is_told_of(write: Write, text: str, told: str
         (["run", "shop:q"], "shop:q has no kinds"),
         (["run", "pushes:q"], "pushes:q only pushes, with workers=0"),
         (["run", "pushes:late"], "pushes:late has no store yet"),
+        (
+            ["run", "pushes:q", "--kinds", "mail,letter, x"],
+            "pushes:q: the queue has no kind 'letter', 'x'; it has mail",
+        ),
+        (["run", "pushes:q", "--kinds", ","], "pushes:q: kinds= names no kind"),
         (["run", "shop:q", "--app", "shop:number"], "shop:number is no ASGI app but a int"),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fastjobs import Memory, Outcome, Permanent, Queue, Ran, Retry, Snooze, current_job
+from fastjobs import Memory, Outcome, Permanent, Queue, Ran, RegistrationError, Retry, Snooze, current_job
 from fastjobs.testing import Clock
 from tests.runtime.conftest import Mail
 
@@ -329,6 +329,70 @@ async def test_a_queue_leaves_kinds_it_has_no_handler_for_to_others(
     assert await old.drain() == 0
     assert await new.drain() == 1
     assert [ran.attempt for ran in seen] == [1]
+
+
+async def test_a_queue_that_runs_some_of_its_kinds_pushes_the_others_and_leaves_their_jobs_untouched(
+    new_queue: Callable[..., Queue], clock: Clock, seen: list[Ran]
+) -> None:
+    queue, other = new_queue(), new_queue()
+
+    @queue.kind("mail")
+    async def mail() -> None:
+        await report.push()
+
+    @queue.kind("report")
+    async def report() -> None:
+        raise AssertionError("it's left to another instance")
+
+    @other.kind("report")
+    async def elsewhere() -> None: ...
+
+    async with queue.running(kinds=["mail"], workers=2):
+        await mail.push()
+        await clock.pass_time(60)
+        assert queue.health().workers == 2
+    assert [ran.kind for ran in seen] == ["mail"]
+    assert await other.drain() == 1
+    assert (seen[-1].kind, seen[-1].attempt) == ("report", 1)
+    seen.clear()
+
+    async with queue.running(kinds=[mail]):
+        await mail.push()
+        await clock.pass_time(0)
+    assert [ran.kind for ran in seen] == ["mail"], "a Kind names itself"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        (["mail", "nope", "no"], "the queue has no kind 'nope', 'no'; it has mail, report"),
+        ("mail", r"kinds= is a list of kinds or their names, as in \["),
+        ([], "kinds= names no kind: run=False is what only pushes"),
+    ],
+)
+async def test_kinds_that_a_queue_cant_run_are_told_as_it_starts(queue: Queue, kinds: Any, told: str) -> None:
+    for name in ("report", "mail"):
+
+        @queue.kind(name)
+        async def kind() -> None: ...
+
+    with pytest.raises(RegistrationError, match=told):
+        async with queue.running(kinds=kinds):
+            pass
+    async with queue.running():
+        pass
+
+
+async def test_a_kind_of_another_queue_isnt_taken_for_this_ones(new_queue: Callable[..., Queue]) -> None:
+    queue, other = new_queue(), new_queue()
+    for each in (queue, other):
+
+        @each.kind("mail")
+        async def mail() -> None: ...
+
+    with pytest.raises(RegistrationError, match="the queue has no kind 'mail' of another queue; it has mail"):
+        async with queue.running(kinds=[other.kinds["mail"]]):
+            pass
 
 
 async def test_jobs_of_a_higher_priority_run_first(new_queue: Callable[..., Queue]) -> None:

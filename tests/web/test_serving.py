@@ -183,6 +183,31 @@ def test_a_store_for_several_queues_is_refused(told: list[str]) -> None:
         fastjobs.lifespan(one, two, store=fastjobs.Memory())
 
 
+async def test_a_process_may_run_some_kinds_of_a_queue_with_workers_of_its_own_number(
+    told: list[str],
+) -> None:
+    _, q = queue(told)
+    ran = asyncio.Event()
+    for name in ("mail", "report"):
+
+        @q.kind(name)
+        async def kind() -> None:
+            ran.set()
+
+    async with fastjobs.lifespan(q, kinds=["mail"], workers=7)(None):
+        await q.kinds["report"].push()
+        await q.kinds["mail"].push()
+        await ran.wait()
+        assert q.health().workers == 7
+    _, other = queue(told)
+    with pytest.raises(RegistrationError, match="kinds= is for one queue, and there are 2"):
+        fastjobs.lifespan(q, other, kinds=["mail"])
+    with pytest.raises(RegistrationError, match="the queue has no kind 'letter'; it has mail, report"):
+        async with fastjobs.lifespan(q, kinds=["letter"])(None):
+            pass
+    assert await q.drain() == 1, "the report waits for an instance that runs it"
+
+
 async def test_jobs_run_while_it_is_entered(told: list[str]) -> None:
     _, q = queue(told)
     done = asyncio.Event()
