@@ -22,6 +22,8 @@ AHEAD = 0.1
 """Jobs are claimed ahead that will start within about so many seconds."""
 STUCK = 1.0
 """Seconds that jobs which were claimed ahead wait while no worker gets free, before they're given back."""
+FREE = 1.0
+"""Seconds without a claim for a worker that is free, after which none is made ahead until there was one."""
 AGAIN = 0.005
 """Seconds until a claim that was in another's way is tried again, and up to twice that."""
 
@@ -74,6 +76,10 @@ class Feed:
         self._moved = False
         self._moved_at = 0.0
         """When it was last seen that a job had ended, or one was claimed."""
+        self._free_at = clock.monotonic()
+        """When a claim was last asked for a worker that is free."""
+        self._finds_lost = False
+        """Whether that one found a job that lost a worker before: there may be more."""
         self._opened = opened
         self.outage = Outage(clock, "claim", poll)
         self._wake = asyncio.Event()
@@ -115,6 +121,16 @@ class Feed:
         self._soon, self._soon_at = None, FAR
         self._wake.set()
 
+    def _ahead(self) -> int:
+        """How many jobs to claim ahead of the workers.
+
+        None now and then: a job that lost a worker is only claimed for a free one, and while all there is are short
+        jobs the prefetch has none to offer, so that such a job would wait for as long as they keep coming.
+        """
+        if self._finds_lost or self._clock.monotonic() - self._free_at >= FREE:
+            return 0
+        return self.pace.ahead()
+
     async def _sleep(self, seconds: float, *, for_room: bool) -> None:
         """Returns as it's woken, after so many seconds, or with `for_room` once something has ended."""
         self._wants_room = for_room
@@ -146,7 +162,7 @@ class Feed:
         """Claims until it's stopped."""
         while not self.stopping:
             self._wake.clear()
-            ahead = self.pace.ahead()
+            ahead = self._ahead()
             target = self._workers + ahead
             load = self._load()
             room = min(MOST, target - load)
@@ -157,11 +173,11 @@ class Feed:
                 self.owed_at = self._clock.monotonic()
                 continue
             asked = self._clock.monotonic()
+            free = max(0, self._workers - load)
             try:
                 await self._opened()
                 claimed = await limited(
-                    self._store.claim(self._kinds, room, ahead=max(0, room - max(0, self._workers - load))),
-                    "a claim",
+                    self._store.claim(self._kinds, room, ahead=max(0, room - free)), "a claim"
                 )
             except Exception as error:
                 self._pausing.clear()
@@ -169,6 +185,8 @@ class Feed:
                 continue
             self.outage.over()
             self.answered_at = self.owed_at = self._clock.monotonic()
+            if free:
+                self._free_at, self._finds_lost = asked, any(job.lost for job in claimed.jobs)
             if claimed.jobs:
                 self._moved, self._moved_at = False, self._clock.monotonic()
             self._took(claimed, asked)
