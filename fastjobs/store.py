@@ -238,7 +238,12 @@ class ListenStore(Store, Protocol):
     """Hears of pushes of other instances (LISTEN)."""
 
     def listen(self, wake: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """While entered, calls `wake` when another instance may have pushed. A hint: it may come late or never."""
+        """While entered, calls `wake`, from any thread, when another instance may have pushed.
+
+        A hint: it may come late, for nothing, or never. A wake that raises ends nothing, and once the block is left
+        none is called. It may be entered several times at once. Entering may raise, as the database is down, and so
+        may the block itself, where the way to hear is lost for good: then it's entered again.
+        """
         ...
 
 

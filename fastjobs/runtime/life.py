@@ -1,6 +1,7 @@
 """One start and stop of a queue: its parts, put together, watched while they run, and stopped within grace.
 
-Nothing of it outlives the stop, so that a queue starts, stops and starts again, on another loop too.
+Nothing of it outlives the stop, so that a queue starts, stops and starts again, on another loop too. Longer than
+300 lines, as what a start begins and what its stop ends are read together.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fastjobs.runtime.health import Health, Vitals
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.ledger import Entry, Ledger
 from fastjobs.runtime.lines import say, say_error
+from fastjobs.runtime.listening import Listening
 from fastjobs.runtime.outage import Outage
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
@@ -79,6 +81,9 @@ class Life:
         )
         self._workers.freed = self.feed.freed
         self._runner.closing = self._is_closed_around
+        self._listening: Listening | None = None
+        if self._run and supports(store, Extra.LISTEN):
+            self._listening = Listening(store, settings.clock, self.feed, self.loop, settings.poll)
         self._vitals = Vitals(
             settings, self.feed, self._ledger, self._renewal, self._workers, self._runs, works=self._run
         )
@@ -97,6 +102,8 @@ class Life:
         if self._run:
             self._feeding = self._guard("the feed", self.feed.run)
             self._stand()
+        if self._listening is not None:
+            self._listening.task = self._guard("listening", self._listening.run)
 
     def _stand(self) -> None:
         """Starts the loops that have to be there until the stop is over, but for those that are."""
@@ -124,6 +131,8 @@ class Life:
         grace = self._settings.grace
         self._closed_around = self._is_closed_around()
         self.feed.stop()
+        if self._listening is not None:
+            self._listening.stop()
         if self._feeding is not None:
             if self._closed_around:
                 await asyncio.sleep(0)  # what was cancelled ends
@@ -148,6 +157,9 @@ class Life:
             )
             self._runner.close()
             self.feed.close()
+        if self._listening is not None and self._listening.task is not None:
+            # It has had all of the grace, and a little more; one that doesn't end keeps nobody from stopping.
+            await self._until(self._listening.task, self.loop.time() + LET_GO * 0.1)
         await self._close(max(0.1, began + grace + LET_GO - self.loop.time()))
 
     def health(self) -> Health:

@@ -8,9 +8,11 @@ Longer than 300 lines, so that all of what a store does to a job is read in one 
 from __future__ import annotations
 
 import heapq
+import logging
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import takewhile
@@ -24,6 +26,8 @@ from fastjobs.core.exhausted import exhausted_text
 from fastjobs.core.job import FailedJob, Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.store import Extra, Pusher, SyncPusher
+
+log = logging.getLogger("fastjobs")
 
 
 class _State(Enum):
@@ -79,7 +83,7 @@ class Memory:
     and connections and stages what is pushed until they commit, so that a route's tests need no table of jobs.
     """
 
-    extras: ClassVar[Extra] = Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS
+    extras: ClassVar[Extra] = Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.LISTEN
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or SystemClock()
@@ -89,6 +93,7 @@ class Memory:
         self._waiting: defaultdict[str, _Line] = defaultdict(_Line)
         self._held = _Line()
         self._failed = _Line()
+        self._wakes: list[Callable[[], None]] = []
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         """See `fastjobs.store.Store.push`."""
@@ -201,6 +206,17 @@ class Memory:
 
         return pusher(tx, Hooks(new, committed, unfinished))
 
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        """See `fastjobs.store.ListenStore.listen`: of several queues on one Memory, each hears of all pushes."""
+        with self._lock:
+            self._wakes.append(wake)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._wakes.remove(wake)
+
     # A push makes its rows, with their ids, and keeps them; in a transaction it keeps them as that commits.
 
     def _new(self, jobs: Sequence[NewJob]) -> list[_Row]:
@@ -218,6 +234,12 @@ class Memory:
             for row in rows:
                 self._rows[row.id] = row
                 self._wait(row, row.run_at)
+            wakes = list(self._wakes)
+        for wake in wakes:
+            try:
+                wake()
+            except Exception:
+                log.warning("what is to be woken by pushes failed", exc_info=True)
 
     # Which jobs are due.
 

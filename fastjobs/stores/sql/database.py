@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
@@ -37,6 +38,10 @@ class Database(Protocol):
     ) -> Claimed: ...
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]: ...
+
+    def listen(self, wake: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """While entered, calls `wake`, from any thread, when another instance may have pushed."""
+        ...
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         """Runs what is written once for all databases, in a transaction that is committed after it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import ClassVar, Literal, Protocol
 
@@ -51,7 +52,7 @@ class SQLStore:
     Raises StoreError for a database that this version has no store for, and for a SQLite database in memory.
     """
 
-    extras: ClassVar[Extra] = Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.LIFECYCLE
+    extras: ClassVar[Extra] = Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.LISTEN | Extra.LIFECYCLE
 
     def __init__(
         self,
@@ -137,6 +138,13 @@ class SQLStore:
     async def delete(self, ids: Sequence[str]) -> list[bool]:
         """Removes failed jobs, and says of each whether it was there and failed."""
         return await self._database.run(partial(operations.delete, tables=self._tables, ids=ids))
+
+    def listen(self, wake: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """While entered, calls `wake`, from any thread, when another instance may have pushed. A hint alone.
+
+        Entering it raises the driver's own error where the database can't be reached.
+        """
+        return self._database.listen(wake)
 
     def within(
         self,

@@ -6,7 +6,8 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from fastjobs.stores.sql import migrations, operations
 from fastjobs.stores.sql.dialects.sqlite import claim as claiming
 from fastjobs.stores.sql.dialects.sqlite import files, gate, marks
 from fastjobs.stores.sql.dialects.sqlite.begin import begin_to_write
+from fastjobs.stores.sql.dialects.sqlite.listening import listening
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened, Synchronous
 from fastjobs.stores.sql.dialects.sqlite.statements import make_statements
 from fastjobs.stores.sql.dialects.sqlite.writer import Call, Writer
@@ -105,6 +107,14 @@ class SQLite:
         marks.check(some)
         asked, now = list(some), self._clock.now
         return await self._call(Call(lambda opened: marks.mark(opened, asked, now())))
+
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        """Calls `wake`, from a thread, when another process may have pushed."""
+        opened = await asyncio.wrap_future(self._running().opened)
+        news, name = self._statements.news, f"fastjobs {self._tables.prefix}listener"
+        async with listening(self._engine, opened.path, news, wake, name):
+            yield
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         """Runs what is written once for all databases, in a transaction."""

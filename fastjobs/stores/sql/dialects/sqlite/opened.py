@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import random
@@ -13,12 +12,11 @@ from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.pool import Pool, PoolProxiedConnection, StaticPool
-from sqlalchemy.util import greenlet_spawn
+from sqlalchemy.pool import StaticPool
 
-from fastjobs.core.errors import StoreError
 from fastjobs.stores.sql.dialects.sqlite import files
-from fastjobs.stores.sql.dialects.sqlite.gate import FileKey, Gate, gate
+from fastjobs.stores.sql.dialects.sqlite.connected import Connected
+from fastjobs.stores.sql.dialects.sqlite.gate import Gate, gate
 from fastjobs.stores.sql.dialects.sqlite.statements import Statements
 
 log = logging.getLogger("fastjobs")
@@ -27,8 +25,9 @@ Synchronous = Literal["FULL", "NORMAL"]
 LOCKED_FOR = 5.0
 """How many seconds a transaction is begun anew while another process has the lock."""
 
-_OLDEST = (3, 35)
-_BUSY = (5, 6)
+BUSY = (5, 6)
+"""SQLite's codes for a lock that someone else has."""
+
 _T = TypeVar("_T")
 
 
@@ -39,19 +38,13 @@ class Opened:
         self.statements = statements
         self.known: set[str] = set()
         self.noted: set[str] = set()
-        self._is_async = engine.dialect.is_async
-        self._pool: Pool = engine.pool.recreate()
-        self._proxied: PoolProxiedConnection | None = None
         path = files.plain_path(engine.url)
         if path is not None:
             files.make_private(path)
+        self._connected = Connected(engine)
+        self.raw, self.path, self.key = self._connected.raw, self._connected.path, self._connected.key
         try:
-            self._proxied = self._run(self._pool.connect)
-            self.raw = _stdlib(self._proxied)
-            self.path, self.key = _set_up(self.raw, synchronous)
-        except sqlite3.ProgrammingError as error:
-            self.close()
-            raise _of_another_thread(engine, error) from error
+            _set_up(self.raw, self.path, synchronous)
         except BaseException:
             self.close()
             raise
@@ -95,7 +88,7 @@ class Opened:
             except (sqlite3.OperationalError, OperationalError) as error:
                 # What's written once for all databases comes as SQLAlchemy's error, with the driver's inside.
                 cause = error.orig if isinstance(error, OperationalError) else error
-                if (getattr(cause, "sqlite_errorcode", 0) & 0xFF) not in _BUSY or time.monotonic() > deadline:
+                if (getattr(cause, "sqlite_errorcode", 0) & 0xFF) not in BUSY or time.monotonic() > deadline:
                     raise
             time.sleep(random.random() * 0.0003)  # noqa: S311
 
@@ -105,21 +98,7 @@ class Opened:
 
     def close(self) -> None:
         """Lets the connection go."""
-        if self._proxied is not None:
-            proxied, self._proxied = self._proxied, None
-
-            def end() -> None:
-                proxied.close()
-                self._pool.dispose()
-
-            self._run(end)
-
-    def _run(self, work: Callable[[], _T]) -> _T:
-        if not self._is_async:
-            return work()
-        # An async driver's connection is opened and closed on a loop, and this thread has none but for that.
-        with asyncio.Runner() as runner:
-            return runner.run(greenlet_spawn(work))
+        self._connected.close()
 
 
 class _Lent:
@@ -141,50 +120,13 @@ class _Lent:
         return getattr(self._raw, name)
 
 
-def _stdlib(proxied: PoolProxiedConnection) -> sqlite3.Connection:
-    driver: Any = proxied.driver_connection
-    # aiosqlite keeps it here, and works on it in a thread of its own, which has nothing to do from now on.
-    raw: object = driver if isinstance(driver, sqlite3.Connection) else getattr(driver, "_conn", None)
-    if not isinstance(raw, sqlite3.Connection):
-        raise StoreError(f"found no sqlite3.Connection in the driver's {type(driver).__name__}")
-    return raw
-
-
-def _of_another_thread(engine: Engine, error: sqlite3.ProgrammingError) -> StoreError:
-    if (
-        not engine.url.database
-    ):  # SQLAlchemy binds connections to their thread where they are in memory, and only there
-        return StoreError(files.IN_MEMORY)
-    return StoreError(
-        "the connection can't be used from the queue's thread: make the engine without check_same_thread=True"
-        f" ({error})"
-    )
-
-
-def _set_up(raw: sqlite3.Connection, synchronous: Synchronous) -> tuple[str, FileKey]:
-    if sqlite3.sqlite_version_info < _OLDEST:
-        raise StoreError(
-            f"SQLite {sqlite3.sqlite_version} is too old: 3.35 has what the queue needs (RETURNING)"
-        )
-    if hasattr(raw, "autocommit"):  # from Python 3.12 on, and with False there is always a transaction
-        setattr(raw, "autocommit", getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL"))  # noqa: B009, B010
-        raw.rollback()
-    raw.isolation_level = None
-    raw.row_factory = None
-    raw.text_factory = str
-    path = files.database_path(raw)
-    if not path:
-        raise StoreError(files.IN_MEMORY)
-    key = files.file_key(path)
-    if key is None:
-        raise StoreError(f"the database's file {path} is gone as soon as it was opened")
+def _set_up(raw: sqlite3.Connection, path: str, synchronous: Synchronous) -> None:
     raw.execute("PRAGMA query_only = OFF")
     mode = _wal(raw)
     if mode != "wal":
         log.warning("%s can't have a write-ahead log (it's in mode %s): readers and the queue wait for each other",
                     path, mode)  # fmt: skip
     raw.execute(f"PRAGMA synchronous = {'NORMAL' if synchronous == 'NORMAL' else 'FULL'}")
-    return path, key
 
 
 def _wal(raw: sqlite3.Connection) -> str:
@@ -197,6 +139,6 @@ def _wal(raw: sqlite3.Connection) -> str:
             mode = str(raw.execute("PRAGMA journal_mode").fetchone()[0])
             return mode if mode == "wal" else str(raw.execute("PRAGMA journal_mode = WAL").fetchone()[0])
         except sqlite3.OperationalError as error:
-            if (error.sqlite_errorcode & 0xFF) not in _BUSY or time.monotonic() > deadline:
+            if (error.sqlite_errorcode & 0xFF) not in BUSY or time.monotonic() > deadline:
                 raise
         time.sleep(0.001 + random.random() * 0.004)  # noqa: S311

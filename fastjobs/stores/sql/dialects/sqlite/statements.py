@@ -26,6 +26,8 @@ class Statements:
     """kinds as JSON -> kind, held_until, paused, the first job's run_at, the first end of a hold"""
     look_all: str
     """As `look`, for every kind that has a row, too."""
+    news: str
+    """-> kind, its first job's run_at, the highest id that was ever given"""
     reap: str
     """kind, now"""
     heads: str
@@ -50,11 +52,14 @@ def make_statements(tables: Tables) -> Statements:
     """The statements for these tables."""
     jobs, kinds = f'"{tables.jobs.name}"', f'"{tables.kinds.name}"'
     ready, held = f'"{tables.prefix}jobs_ready"', f'"{tables.prefix}jobs_held"'
+    first = (
+        f" (SELECT j.run_at FROM {jobs} AS j INDEXED BY {ready}"
+        " WHERE j.kind = %s AND j.state = 0 ORDER BY j.run_at LIMIT 1),"
+    )
     look = (
         "SELECT k.value, s.held_until, s.paused,"
-        f" (SELECT j.run_at FROM {jobs} AS j INDEXED BY {ready}"
-        " WHERE j.kind = k.value AND j.state = 0 ORDER BY j.run_at LIMIT 1),"
-        f" (SELECT j.held_until FROM {jobs} AS j INDEXED BY {held}"
+        + first % "k.value"
+        + f" (SELECT j.held_until FROM {jobs} AS j INDEXED BY {held}"
         " WHERE j.kind = k.value AND j.state = 1 ORDER BY j.held_until LIMIT 1)"
         f" FROM %s AS k LEFT JOIN {kinds} AS s ON s.kind = k.value"
     )
@@ -67,6 +72,10 @@ def make_statements(tables: Tables) -> Statements:
         known_kinds=f"SELECT kind FROM {kinds}",
         look=look % "json_each(?)",
         look_all=look % f"(SELECT value FROM json_each(?) UNION SELECT kind FROM {kinds})",
+        news=(
+            f"SELECT k.kind,{first % 'k.kind'}"
+            f" (SELECT seq FROM sqlite_sequence WHERE name = '{tables.jobs.name}') FROM {kinds} AS k"
+        ),
         reap=(
             f"UPDATE {jobs} INDEXED BY {held} SET state = 0, held_until = 0, lost = lost + 1"
             " WHERE kind = ? AND state = 1 AND held_until <= ?"

@@ -104,8 +104,8 @@ class Writer:
     """The thread, from its connection's opening to its end."""
 
     def __init__(self, opening: Callable[[], Opened], name: str) -> None:
-        self.opened: Future[Opened] = _uncancellable()
-        self.ended: Future[None] = _uncancellable()
+        self.opened: Future[Opened] = uncancellable()
+        self.ended: Future[None] = uncancellable()
         self._opening: Callable[[], Opened] | None = opening
         self._calls: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -256,8 +256,8 @@ class Writer:
                         call.undo(answer)
 
 
-def _uncancellable() -> Future[Any]:
-    # Several wait for it, and one that's cancelled must not cancel it for all.
+def uncancellable() -> Future[Any]:
+    """A future for several, of whom one that's cancelled must not cancel it for all."""
     made: Future[Any] = Future()
     made.set_running_or_notify_cancel()
     return made
