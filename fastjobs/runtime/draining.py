@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from fastjobs.core.marks import GiveBack
@@ -38,8 +39,15 @@ class Drain:
         self._renewal = Renewal(store, settings.clock, self._runs, lambda run: None, settings.poll)
 
     async def run(self) -> int:
-        """Runs jobs until none is due, and answers how many it ran. An error of the store's is raised."""
+        """Runs jobs until none is due, and answers how many it ran. An error of the store's is raised.
+
+        A cancellation stops what runs, and is passed on once its end is kept, or after some seconds.
+        """
         ran = 0
+        draining = asyncio.current_task()
+        assert draining is not None
+        # Where every task of the loop is cancelled, a handler's own may be before it's told of the stop.
+        self._runner.closing = lambda: draining.cancelling() > 0
         renewing = asyncio.create_task(self._renewal.run(), context=contextvars.Context())
         try:
             while self._kinds:
@@ -63,13 +71,10 @@ class Drain:
         self._runs.add(run)
         self._renewal.note(run)
         try:
-            ended = await self._apart(run, self._runner.job(run))
-        except asyncio.CancelledError:
-            await limited(self._store.mark([GiveBack(run.job.id, run.job.claim, error="stopped")]), "a mark")
-            raise
+            ended, cancelled = await self._apart(run, self._runner.job(run))
         finally:
             self._runs.discard(run)
-        await self._keep(ended)
+        await self._finish(self._give_back(run) if ended is None else self._keep(ended), cancelled)
 
     async def _keep(self, ended: Ended[Run]) -> None:
         mark = ended.verdict.mark
@@ -82,20 +87,56 @@ class Drain:
             await pause(self._settings.clock, BUSY_AGAIN)
         await self._on_fail(self._teller.ended(ended, kept, False))
 
-    async def _on_fail(self, owed: Owed | None) -> None:
-        if owed is not None:
-            await self._apart(owed.run, self._runner.on_fail(owed))
+    async def _give_back(self, run: Run) -> None:
+        await limited(self._store.mark([GiveBack(run.job.id, run.job.claim, error="stopped")]), "a mark")
 
-    async def _apart(self, run: Run, handler: Coroutine[Any, Any, T]) -> T:
-        """Runs it in a task of its own, so that nothing it does to its task reaches the caller's."""
+    async def _on_fail(self, owed: Owed | None) -> None:
+        if owed is None:
+            return
+        _, cancelled = await self._apart(owed.run, self._runner.on_fail(owed))
+        if cancelled is not None:
+            raise cancelled
+
+    async def _finish(
+        self, keeping: Coroutine[Any, Any, None], cancelled: asyncio.CancelledError | None
+    ) -> None:
+        """Keeps the end of a job. A cancellation waits for it a second: what was done would be done again."""
+        task = asyncio.create_task(keeping, context=contextvars.Context())
+        if cancelled is None:
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError as now:
+                cancelled = now
+        if not await _ended_within(task, LET_GO):
+            task.cancel()
+            await _ended_within(task, LET_GO)
+        raise cancelled from (task.exception() if task.done() and not task.cancelled() else None)
+
+    async def _apart(
+        self, run: Run, handler: Coroutine[Any, Any, T]
+    ) -> tuple[T | None, asyncio.CancelledError | None]:
+        """Runs it in a task of its own, so that nothing it does to its task reaches the caller's.
+
+        Answers how it ended, or None where it doesn't end; and the cancellation of the caller that stopped it.
+        """
         task = asyncio.create_task(handler, context=contextvars.Context())
         try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
+            return await asyncio.shield(task), None
+        except asyncio.CancelledError as cancelled:
             run.interrupt(Cut.STOP)
-            await asyncio.wait([task], timeout=LET_GO)
-            if not task.done():
-                if run.drive is not None:
-                    run.drive.abandoned = True
-                task.cancel()
-            raise
+            if await _ended_within(task, LET_GO) and not task.cancelled():
+                return task.result(), cancelled
+            if run.drive is not None:
+                run.drive.abandoned = True
+            task.cancel()
+            return None, cancelled
+
+
+async def _ended_within(task: asyncio.Task[Any], seconds: float) -> bool:
+    """Whether it ends in so many seconds of the loop's own time, however often the caller is cancelled meanwhile."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while not task.done() and loop.time() < until:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task], timeout=until - loop.time())
+    return task.done()
