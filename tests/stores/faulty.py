@@ -7,7 +7,8 @@ in all else. That line is often inside `Memory`, so the faults reach into it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -103,6 +104,132 @@ class MeasuresAfterFromItsStart(Memory):
         return await super().push(
             [job._replace(at=self._start + job.after) if job.at is None else job for job in jobs]
         )
+
+
+# Listening
+
+
+@told_by("test_a_push_of_another_instance_wakes")
+class HearsOfNothing(Memory):
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        yield
+
+
+@told_by("test_a_push_of_another_instance_wakes")
+class WakesBeforeItKeeps(Memory):
+    async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        for wake in self._wakes:
+            wake()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        wakes, self._wakes = self._wakes, []
+        ids = await super().push([replace(job, after=job.after + 1) for job in jobs])
+        self._wakes = wakes
+        return ids
+
+
+@told_by("test_each_push_of_another_instance_wakes")
+class WakesOnce(Memory):
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        once = iter([wake])
+        async with super().listen(lambda: next(once, lambda: None)()):
+            yield
+
+
+@told_by("test_a_push_for_later_wakes_too")
+class WakesForWhatIsDueAlone(Memory):
+    def _keep(self, rows: Sequence[_Row]) -> None:
+        wakes = self._wakes
+        if all(row.run_at > self._clock.now() for row in rows):
+            self._wakes = []
+        super()._keep(rows)
+        self._wakes = wakes
+
+
+@told_by("test_all_that_listen_are_woken")
+class WakesTheLastAlone(Memory):
+    def _keep(self, rows: Sequence[_Row]) -> None:
+        wakes, self._wakes = self._wakes, self._wakes[-1:]
+        super()._keep(rows)
+        self._wakes = wakes
+
+
+@told_by("test_one_that_left_is_woken_no_more_and_another_still_is")
+class WakesThoseThatLeft(Memory):
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        self._wakes.append(wake)
+        yield
+
+
+@told_by("test_one_that_left_is_woken_no_more_and_another_still_is")
+class LeavesForAll(Memory):
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        self._wakes.append(wake)
+        yield
+        self._wakes.clear()
+
+
+@told_by("test_one_that_left_may_listen_again")
+class IsListenedToOnce(Memory):
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._left = False
+
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        async with super().listen((lambda: None) if self._left else wake):
+            yield
+        self._left = True
+
+
+@told_by("test_a_wake_that_raises_ends_nothing")
+class DropsWakesThatRaise(Memory):
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        broken = False
+
+        def careful() -> None:
+            nonlocal broken
+            if not broken:
+                broken = True
+                wake()
+                broken = False
+
+        async with super().listen(careful):
+            yield
+
+
+@told_by("test_a_wake_that_raises_ends_nothing")
+class LetsAWakesErrorOutOfThePush(Memory):
+    def _keep(self, rows: Sequence[_Row]) -> None:
+        wakes, self._wakes = self._wakes, []
+        super()._keep(rows)
+        self._wakes = wakes
+        for wake in wakes:
+            wake()
+
+
+@told_by("test_pushes_claims_and_marks_go_on_while_someone_listens")
+class ClaimsNothingWhileSomeoneListens(Memory):
+    async def claim(self, kinds: Sequence[Claimable], limit: int, **more: Any) -> Claimed:
+        return Claimed() if self._wakes else await super().claim(kinds, limit, **more)
+
+
+@told_in_a_transaction_by("test_a_push_in_anothers_transaction_wakes_as_it_commits")
+class WakesAsItIsPushedInATransaction(Memory):
+    def _new(self, jobs: Sequence[NewJob]) -> list[_Row]:
+        for wake in self._wakes:
+            wake()
+        return super()._new(jobs)
+
+    def _keep(self, rows: Sequence[_Row]) -> None:
+        wakes, self._wakes = self._wakes, []
+        super()._keep(rows)
+        self._wakes = wakes
 
 
 # Claiming

@@ -19,6 +19,10 @@ class TestMemory(StoreSuite):
         return Memory(clock=clock)
 
     @pytest.fixture
+    async def other(self, store: Memory) -> Memory:
+        return store
+
+    @pytest.fixture
     def engine(self, tmp_path: Path) -> Iterator[Engine]:
         engine = create_engine(f"sqlite:///{tmp_path}/app.db")
         yield engine

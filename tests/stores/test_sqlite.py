@@ -25,6 +25,7 @@ from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock, StoreSuite
 from fastjobs.testing.suite.claiming import Claiming
 from fastjobs.testing.suite.lifecycle import Lifecycle
+from fastjobs.testing.suite.listening import Listening
 from fastjobs.testing.suite.subject import Subject
 from fastjobs.testing.suite.transactions import Transactions
 
@@ -89,6 +90,12 @@ class _OnSQLite(Subject):
         yield store
         await store.close()
 
+    @pytest.fixture
+    async def other(self, clock: Clock, engine: Engine, store: SQLStore) -> AsyncIterator[SQLStore]:
+        other = SQLStore(engine, clock=clock, synchronous="NORMAL")
+        yield other
+        await other.close()
+
     async def writes(self, store: Store) -> int | None:
         """All that is written goes to the file's log."""
         assert isinstance(store, SQLStore)
@@ -109,5 +116,5 @@ class TestSQLiteThatBeginsAtWrites(_OnSQLite, Transactions):
     begin = "write"
 
 
-class TestSQLiteOverASyncEngine(_OnSQLite, Claiming, Lifecycle):
+class TestSQLiteOverASyncEngine(_OnSQLite, Claiming, Lifecycle, Listening):
     configured, is_async = True, False

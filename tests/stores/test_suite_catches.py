@@ -28,6 +28,7 @@ class Suite(StoreSuite):
     """The suite to call, with less patience: a store in memory answers at once."""
 
     time_limit = 2
+    heard_within = 0.2
 
 
 def cases(subject: type, *, without: type | None = None) -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -60,7 +61,8 @@ def failing(
         failed: dict[str, BaseException] = {}
         for name, test, values in wanted:
             clock = Clock()
-            given: dict[str, Any] = {"store": store(clock=clock), "clock": clock, **values}
+            made = store(clock=clock)
+            given: dict[str, Any] = {"store": made, "other": made, "clock": clock, **values}
             if "app" in inspect.signature(test).parameters:
                 engine = create_engine("sqlite://", poolclass=StaticPool)
                 given["app"] = App(WAYS[0], engine)

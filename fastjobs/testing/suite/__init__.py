@@ -8,12 +8,15 @@ from fastjobs.testing.suite.failed import Failed
 from fastjobs.testing.suite.fence import Fence
 from fastjobs.testing.suite.holds import Holds
 from fastjobs.testing.suite.lifecycle import Lifecycle
+from fastjobs.testing.suite.listening import Listening
 from fastjobs.testing.suite.marks import Marks
 from fastjobs.testing.suite.pushing import Pushing
 from fastjobs.testing.suite.transactions import Transactions
 
 
-class StoreSuite(Pushing, Claiming, Holds, Fence, Marks, Failed, Carrying, Transactions, Lifecycle):
+class StoreSuite(
+    Pushing, Claiming, Holds, Fence, Marks, Failed, Carrying, Transactions, Lifecycle, Listening
+):
     """Checks every promise of whatever a store says it has; subclass it, and give it the store.
 
     ```python
@@ -25,6 +28,7 @@ class StoreSuite(Pushing, Claiming, Holds, Fence, Marks, Failed, Carrying, Trans
 
     Each test gets a store with no jobs, on a clock that the test moves. A test of an extra that the store lacks
     is skipped, with the extra's name. `races` is how many tasks a race has, `time_limit` how many seconds a test
-    may take. A store with TRANSACTIONS gives `engine` and `async_engine` fixtures as well (`Transactions`).
+    may take. A store with TRANSACTIONS gives `engine` and `async_engine` fixtures as well (`Transactions`),
+    one with LISTEN an `other` store of the same jobs.
     The tests are run by anyio's pytest plugin, which comes with anyio.
     """

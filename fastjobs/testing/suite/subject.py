@@ -32,6 +32,8 @@ class Subject:
     """How many tasks a race has."""
     time_limit: ClassVar[float] = 30
     """Seconds that a test may take."""
+    heard_within: ClassVar[float] = 10
+    """Seconds within which a push of another instance is to be heard of (LISTEN)."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -54,6 +56,13 @@ class Subject:
         """A store with no jobs, on the suite's clock. Each suite gives its own."""
         raise NotImplementedError(f"{type(self).__name__} gives no `store` fixture")
 
+    @pytest.fixture
+    async def other(self, store: Store) -> Store:
+        """Another instance's store of the same jobs, on the same clock; a store that is all there is gives itself.
+        A suite for a store with LISTEN gives it."""
+        need(store, Extra.LISTEN)
+        raise NotImplementedError(f"{type(self).__name__} gives no `other` fixture")
+
 
 def _limited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
     @functools.wraps(test)
@@ -62,6 +71,43 @@ def _limited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Co
             await test(self, *args, **more)
 
     return limited
+
+
+class Heard:
+    """What a store is to wake, from whichever thread, and the wait for that."""
+
+    def __init__(self, within: float, *, raises: Exception | None = None) -> None:
+        """`raises` is what each wake raises, once it has been noted."""
+        self._within = within
+        self._raises = raises
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._loop.call_soon_threadsafe(self._event.set)
+        if self._raises is not None:
+            raise self._raises
+
+    def is_set(self) -> bool:
+        """Whether it was woken since it was cleared."""
+        return self._event.is_set()
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    async def once_more(self, otherwise: str) -> None:
+        """Returns as it's woken after the wakes before; fails with `otherwise` where it isn't in time."""
+        try:
+            async with asyncio.timeout(self._within):
+                await self._event.wait()
+        except TimeoutError:
+            pytest.fail(f"{otherwise}, in {self._within:g} s")
+        self._event.clear()
+
+    async def settled(self) -> None:
+        """Returns once the wakes that threads have asked of the loop by now are noted."""
+        for _ in range(3):
+            await asyncio.sleep(0)
 
 
 def need(store: Store, extra: Extra) -> None:

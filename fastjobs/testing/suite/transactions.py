@@ -18,7 +18,7 @@ from fastjobs.core.claiming import Claimed
 from fastjobs.core.errors import NotAwaited, StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.store import Extra, Store, TransactionStore, supports
-from fastjobs.testing.suite.subject import Subject, claim, need, payloads, take
+from fastjobs.testing.suite.subject import Heard, Subject, claim, need, payloads, take
 from fastjobs.testing.suite.ways import WAYS, App, Way
 
 
@@ -249,6 +249,22 @@ class Transactions(Subject):
             ids += await store.push([NewJob(kind="mail", payload="3")])
         assert None not in ids
         assert len(set(ids)) == 9
+
+    async def test_a_push_in_anothers_transaction_wakes_as_it_commits(
+        self, store: Store, other: Store, app: App
+    ) -> None:
+        """A wake before the commit may come, and is for nothing."""
+        need(store, Extra.LISTEN)
+        assert supports(store, Extra.LISTEN)
+        within, _ = _within(other)
+        heard = Heard(self.heard_within)
+        async with store.listen(heard.wake), app.begin() as tx:
+            await tx.push(within(tx.tx), "1")
+            await heard.settled()
+            heard.clear()
+            await tx.commit()
+            await heard.once_more("the commit of a push in another's transaction woke nobody")
+            assert await payloads(store) == ["1"]
 
     # unfinished
 
