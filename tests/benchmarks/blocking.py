@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.loaded import Timed, Value, loaded, value
+from tests.benchmarks.loaded import loaded
+from tests.benchmarks.work import Timed, Value, value
 
 WORKERS = 8
 TAKES = 0.01

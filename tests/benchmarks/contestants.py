@@ -16,7 +16,6 @@ import os
 import queue as queues
 import resource
 import sqlite3
-import statistics
 import sys
 import threading
 import time
@@ -26,7 +25,8 @@ from typing import Any
 
 from fastjobs.store import Claimable, Done
 from tests.benchmarks.blocking import blocking_fastjobs, blocking_threads
-from tests.benchmarks.loaded import Timed, Value, loaded, value
+from tests.benchmarks.loaded import loaded
+from tests.benchmarks.work import Timed, Value, percentiles, value
 
 BATCH = 100
 INSERT = "INSERT INTO fastjobs_jobs (kind, payload, run_at, created_at) VALUES ('newsletter', ?, ?, ?)"
@@ -210,7 +210,7 @@ async def start_fastjobs(folder: Path, jobs: int) -> Found:
                 await timed.push()
                 await started.wait()
                 took[-1] -= began
-    return _times(took)
+    return percentiles(took)
 
 
 async def start_commit(folder: Path, jobs: int) -> Found:
@@ -240,12 +240,7 @@ async def start_commit(folder: Path, jobs: int) -> Found:
         calls.put(None)
         thread.join()
         connection.close()
-    return _times(took)
-
-
-def _times(took: list[float]) -> Found:
-    ordered = sorted(each * 1000 for each in took)
-    return {"p50_ms": statistics.median(ordered), "p99_ms": ordered[int(len(ordered) * 0.99) - 1]}
+    return percentiles(took)
 
 
 # An idle queue, and a claim among many.
@@ -301,7 +296,7 @@ async def _claims(folder: Path, claims: int, crowd: int) -> Found:
                 claimed = await store.claim([kind], 10)
                 took.append(time.perf_counter() - began)
                 await store.mark([Done(job.id, job.claim) for job in claimed.jobs])
-    return _times(took)
+    return percentiles(took)
 
 
 CONTESTANTS: dict[str, Callable[[Path, int], Awaitable[Found]]] = {

@@ -1,43 +1,19 @@
-"""What the benchmarks share: a queue on a SQLite file with jobs waiting, and a timer of wall and processor."""
+"""A queue on a SQLite file with jobs waiting."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import fastjobs
-
-
-class Value(BaseModel):
-    user: int
-    list: str
-    n: int
-
-
-def value(n: int) -> Value:
-    """About 50 bytes of JSON."""
-    return Value(user=123_456, list="newsletter", n=n)
-
-
-class Timed:
-    """Times a block, and what the process took of the processor."""
-
-    def __enter__(self) -> Timed:
-        self.began, self.cpu = time.perf_counter(), time.process_time()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self.began
-        self.cpu = time.process_time() - self.cpu
+from tests.benchmarks.work import Value, value
 
 
 @dataclass

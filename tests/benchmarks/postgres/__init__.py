@@ -1,0 +1,1 @@
+"""What is measured on Postgres: fastjobs, the bare driver on its own tables, and others' queues."""
