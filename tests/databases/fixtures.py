@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import pytest
 
 from tests.databases.binaries import ABSENT, Binaries, find_postgres
+from tests.databases.pgbouncer import PgBouncer, find_pgbouncer
 from tests.databases.postgres import Database, Server
 
 _missing: list[str] = []
@@ -19,7 +21,7 @@ def _found() -> list[Binaries]:
     return find_postgres()
 
 
-def _miss(line: str, reason: str) -> None:
+def _miss(line: str, reason: str) -> NoReturn:
     if line not in _missing:
         _missing.append(line)
     pytest.skip(reason)
@@ -46,7 +48,7 @@ def postgres_old() -> Iterator[Server]:
 
 @pytest.fixture
 def make_postgres() -> Iterator[Callable[..., Server]]:
-    """Makes a server of a test's own, of the newest version, to be stopped or set up otherwise: `make_postgres(fsync="on")`."""
+    """Makes a server of a test's own, to be stopped or set up otherwise: `make_postgres(fsync="on")`."""
     made: list[Server] = []
 
     def make(**settings: str) -> Server:
@@ -78,7 +80,19 @@ def postgres_module_database(postgres: Server) -> Iterator[Database]:
     database.drop()
 
 
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: Server) -> Iterator[PgBouncer]:
+    """PgBouncer in transaction mode before `postgres`. Where it isn't installed, a skip that CI allows."""
+    program = find_pgbouncer()
+    if program is None:
+        line = "PgBouncer was not found: nothing was tested behind it. Debian's package is `pgbouncer`."
+        _miss(line, "this machine lacks PgBouncer")
+    with PgBouncer(program, postgres) as bouncer:
+        yield bouncer
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for line in _missing:
+    if _missing:
         terminalreporter.section("databases", sep="!", red=True)
+    for line in _missing:
         terminalreporter.write_line(line, red=True)

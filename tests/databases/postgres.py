@@ -6,16 +6,9 @@ must need no right that an app's user hasn't. Nothing is safe from a power cut: 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-import os
-import pwd
 import shutil
-import socket
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from tests.databases.binaries import Binaries
+from tests.databases.private import Watched, environment, free_port, make_folder
 
 Mode = Literal["smart", "fast", "immediate"]
 """How a server stops: when its clients have left, after it rolled back, or at once, as in a crash."""
@@ -38,6 +32,7 @@ _SETTINGS = {
     "log_lock_waits": "on",
     "log_line_prefix": "%m [%p] %d ",
 }
+_INITDB = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 _START = 30.0
 """Seconds that a server may take to start or to stop."""
 
@@ -48,16 +43,14 @@ class Server:
     def __init__(self, binaries: Binaries, settings: Mapping[str, str] | None = None) -> None:
         self.major = binaries.major
         self.port = 0
-        self.folder = Path(tempfile.mkdtemp(prefix="fastjobs-pg-", dir=_folder_for_all()))
+        self.folder, self._user = make_folder("pg")
         self.pid = 0
         """The server's process, or 0 while it doesn't run."""
         self._binaries = binaries
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._watch: subprocess.Popen[str] | None = None
-        self._user: dict[str, Any] = {}
+        self._process: Watched | None = None
         self._made = False
         self._names = itertools.count(1)
-        self._env = {"PATH": os.defpath, "LC_ALL": "C", "HOME": str(self.folder)}
 
     @property
     def log(self) -> Path:
@@ -69,14 +62,16 @@ class Server:
 
     def start(self) -> None:
         """Starts it and waits until it takes connections: on the port it had, or on a free one at the first time."""
-        assert self._watch is None, "it runs already"
+        assert self._process is None, "it runs already"
         if not self._made:
             self._make()
         for attempt in itertools.count(1):
             # Between the look for a free port and its use another may have taken it.
-            port = self.port or _free_port()
+            port = self.port or free_port()
             if self._started(port):
-                self.port = port
+                is_first, self.port = self.port == 0, port
+                if is_first:
+                    self.execute("CREATE ROLE app LOGIN")
                 return
             if attempt == 5:
                 raise RuntimeError(
@@ -86,19 +81,9 @@ class Server:
 
     def stop(self, mode: Mode = "immediate") -> None:
         """Stops it and waits until it is gone. Its databases stay, for the next start."""
-        watch = self._watch
-        assert watch is not None, "it doesn't run"
-        assert watch.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            watch.stdin.write(f"{_SIGNALS[mode]}\n")
-            watch.stdin.flush()
-        try:
-            watch.wait(_START)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(
-                f"Postgres didn't stop within {_START:.0f} s of {mode!r}; {self.log}"
-            ) from None
-        self._forget()
+        assert self._process is not None, "it doesn't run"
+        process, self._process, self.pid = self._process, None, 0
+        process.stop(_SIGNALS[mode], _START)
 
     def restart(self, mode: Mode = "immediate") -> None:
         """Stops it and starts it on the same port."""
@@ -107,7 +92,7 @@ class Server:
 
     def close(self) -> None:
         """Stops it, if it runs, and removes all that it had."""
-        if self._watch is not None:
+        if self._process is not None:
             self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -157,82 +142,45 @@ class Server:
         return len(ended)
 
     def _make(self) -> None:
-        if os.geteuid() == 0:
-            # Postgres refuses to run as root.
-            user = _plain_user()
-            self._user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-            os.chown(self.folder, user.pw_uid, user.pw_gid)
-        self.folder.chmod(0o755)
         if not self._can_run():
             if self._binaries.wheel is None:
                 raise RuntimeError(f"the user that Postgres runs as can't run {self._binaries.folder}")
             # A virtual environment under /root, say, which only root may read.
             self._binaries = self._binaries.copied(self.folder / "install")
-        made = subprocess.run(
-            [self._binaries.folder / "initdb", "-D", self.folder / "data", "-U", "postgres"]
-            + ["-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=self._env,
-            timeout=120,
-            **self._user,
-        )
+        made = self._run("initdb", "-D", str(self.folder / "data"), *_INITDB)
         if made.returncode:
             raise RuntimeError(f"initdb of Postgres {self.major} failed:\n{made.stdout}{made.stderr}")
         self._made = True
 
     def _can_run(self) -> bool:
-        for program in ("postgres", "initdb"):
-            try:
-                said = subprocess.run(
-                    [self._binaries.folder / program, "--version"],
-                    capture_output=True,
-                    cwd=self.folder,
-                    env=self._env,
-                    timeout=20,
-                    **self._user,
-                )
-            except PermissionError:
-                return False
-            if said.returncode:
-                return False
-        return True
+        try:
+            return all(self._run(program, "--version").returncode == 0 for program in ("postgres", "initdb"))
+        except PermissionError:
+            return False
+
+    def _run(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self._binaries.folder / program), *words],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=environment(self.folder),
+            timeout=120,
+            **self._user,
+        )
 
     def _started(self, port: int) -> bool:
-        first = self.pid == 0 and self.port == 0
         settings = {**self._settings, "port": str(port), "unix_socket_directories": str(self.folder)}
         command = [str(self._binaries.folder / "postgres"), "-D", str(self.folder / "data")]
         command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        asked = {
-            "command": command,
-            "folder": str(self.folder),
-            "log": str(self.log),
-            "env": self._env,
-            "user": self._user,
-        }
-        watch = subprocess.Popen(
-            [sys.executable, "-IS", Path(__file__).with_name("watching.py"), json.dumps(asked)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self._watch = watch
-        assert watch.stdout is not None
-        told = watch.stdout.readline().strip()
-        self.pid = int(told) if told else 0
+        self._process = Watched(command, self.folder, self._user)
+        self.pid = self._process.pid
         until = time.monotonic() + _START
-        while watch.poll() is None and time.monotonic() < until:
+        while not self._process.has_ended() and time.monotonic() < until:
             if self._is_ready():
-                if first:
-                    self._make_user(port)
                 return True
             time.sleep(0.01)
-        if watch.poll() is None:
-            self.stop("immediate")
-        else:
-            self._forget()
+        self.stop("immediate")
         return False
 
     def _is_ready(self) -> bool:
@@ -242,19 +190,6 @@ class Server:
         except FileNotFoundError:
             return False
         return len(lines) >= 8 and int(lines[0]) == self.pid and lines[7].strip() == "ready"
-
-    def _make_user(self, port: int) -> None:
-        self.port = port
-        self.execute("CREATE ROLE app LOGIN")
-
-    def _forget(self) -> None:
-        watch, self._watch, self.pid = self._watch, None, 0
-        if watch is not None:
-            watch.wait()
-            for pipe in (watch.stdin, watch.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):
-                        pipe.close()
 
 
 class Database:
@@ -296,28 +231,3 @@ class Database:
     def drop(self) -> None:
         """Removes it, whoever is connected to it."""
         self.server.drop_database(self.name)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _plain_user() -> pwd.struct_passwd:
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            return pwd.getpwnam(name)
-    raise RuntimeError(
-        "Postgres doesn't run as root, and there is neither a user postgres nor nobody to run it as"
-    )
-
-
-def _folder_for_all() -> str:
-    """A folder for temporary files that every user can look into."""
-    for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
-        path = Path(place).resolve()
-        if os.geteuid() != 0 or all(each.stat().st_mode & 0o001 for each in (path, *path.parents)):
-            return str(path)
-    raise RuntimeError("there is no temporary folder that every user can look into; set TMPDIR to one")

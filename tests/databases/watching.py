@@ -30,7 +30,8 @@ def main() -> None:
             start_new_session=True,
             **asked["user"],
         )
-    print(server.pid, flush=True)
+    sys.stdout.write(f"{server.pid}\n")
+    sys.stdout.flush()
     left = threading.Event()
 
     def wait() -> None:
