@@ -72,9 +72,9 @@ def is_safe(node: ast.expr, names: set[str]) -> bool:
         case ast.Call(func=ast.Name(id="int")):
             return True
         case ast.Attribute():
-            # Tables makes these from a prefix that it has checked.
+            # Tables makes these from a prefix and a schema that it has checked.
             return (
-                re.fullmatch(r"(?:self\._?)?tables\.(?:prefix|[a-z_]+\.name)", ast.unparse(node)) is not None
+                re.fullmatch(r"(?:self\._?)?tables\.(?:prefix|schema|[a-z_]+\.name)", ast.unparse(node)) is not None
             )
         case _:
             return False

@@ -1,18 +1,25 @@
 """Makes the tables, and brings older ones up to date in numbered steps.
 
-A fresh database gets the latest tables at once and their version beside them. The caller sees to it that one
-process does this at a time, inside a transaction, so that one that's killed in the middle leaves nothing.
+A fresh database gets the latest tables at once and their version beside them, all in the caller's transaction, so
+that one that's killed in the middle leaves nothing. One process does this at a time: the caller sees to it on SQLite,
+by a lock of the file's, and `migrate` itself on Postgres, by a lock of the name's.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 
-from sqlalchemy import Connection, inspect, select
+from sqlalchemy import Connection, Dialect, bindparam, func, inspect, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.sql.expression import text
 
 from fastjobs.core.errors import StoreError
-from fastjobs.stores.sql.tables import Tables
+from fastjobs.stores.sql.dialects.postgres.functions import make_functions
+from fastjobs.stores.sql.tables import Tables, indexes
 
 log = logging.getLogger("fastjobs")
 
@@ -23,17 +30,41 @@ STEPS: Mapping[int, Step] = {}
 
 FIRST = 1
 
+_DIALECTS: Mapping[str, Callable[[], Dialect]] = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
+_FORBIDDEN = "42501"
+_THERE_ALREADY = ("42P07", "42723")
+
 
 def latest() -> int:
     """The version of the tables that this code makes."""
     return max(STEPS, default=FIRST)
 
 
+def ddl(tables: Tables, dialect_name: str) -> list[str]:
+    """Each statement that makes the tables, with what else belongs to them, in SQLAlchemy's dialect of this name."""
+    made = _DIALECTS.get(dialect_name)
+    if made is None:
+        raise StoreError(
+            f"there are tables for {', '.join(sorted(_DIALECTS))}, and none for {dialect_name!r}"
+        )
+    version = tables.version.insert().values(id=1, version=latest())
+    literal = version.compile(dialect=made(), compile_kwargs={"literal_binds": True})
+    return [*_ddl(tables, made()), str(literal)]
+
+
 def found_version(connection: Connection, tables: Tables) -> int:
     """The version of the tables that are there; 0 where there are none."""
     if not inspect(connection).has_table(tables.version.name, schema=tables.schema):
         return 0
-    return connection.scalar(select(tables.version.c.version)) or 0
+    try:
+        return connection.scalar(select(tables.version.c.version)) or 0
+    except DBAPIError as error:
+        if _sqlstate(error) == _FORBIDDEN:
+            raise StoreError(
+                f"the database's role may not read the tables {_full(tables)}*: GRANT SELECT, INSERT, UPDATE, DELETE on"
+                " them, and USAGE on their schema, to it"
+            ) from error
+        raise
 
 
 def check(connection: Connection, tables: Tables) -> None:
@@ -53,12 +84,23 @@ def check(connection: Connection, tables: Tables) -> None:
 
 
 def migrate(connection: Connection, tables: Tables) -> None:
-    """Makes the tables or brings them up to date, and logs that it did. Newer ones are left: they only ever add."""
+    """Makes the tables or brings them up to date, and logs that it did. Newer ones are left: they only ever add.
+
+    Raises StoreError where the schema isn't there, or the database's role may not make them.
+    """
     found = found_version(connection, tables)
     if found >= latest():
         return
+    if connection.dialect.name == "postgresql":
+        _check_schema(connection, tables)
+        connection.execute(select(func.pg_advisory_xact_lock(_lock(tables))))
+        # Somebody else may have made them while this waited.
+        found = found_version(connection, tables)
+        if found >= latest():
+            return
     if not found:
-        tables.metadata.create_all(connection, checkfirst=False)
+        for statement in _ddl(tables, connection.dialect):
+            _make(connection, tables, statement)
         connection.execute(tables.version.insert().values(id=1, version=latest()))
         log.info("made the tables %s*, version %d", tables.prefix, latest())
         return
@@ -66,3 +108,83 @@ def migrate(connection: Connection, tables: Tables) -> None:
         STEPS[version](connection, tables)
     connection.execute(tables.version.update().values(version=latest()))
     log.info("upgraded the tables %s* from version %d to %d", tables.prefix, found, latest())
+
+
+def _ddl(tables: Tables, dialect: Dialect) -> list[str]:
+    made: list[str] = []
+    for table in tables.metadata.sorted_tables:
+        made.append(str(CreateTable(table).compile(dialect=dialect)).strip())
+        made.extend(str(CreateIndex(each).compile(dialect=dialect)) for each in indexes(table, dialect.name))
+    if dialect.name == "postgresql":
+        made.append(_storage(tables))
+        made.extend(function.create for function in make_functions(tables))
+    return made
+
+
+def _storage(tables: Tables) -> str:
+    # Every job is a dead row soon. Vacuum is to come when there are a few, and not to rest on the way; it leaves the
+    # file as long as it is, as to cut it takes a lock that every claim would wait for.
+    schema = f'"{tables.schema}".' if tables.schema else ""
+    return (
+        f'ALTER TABLE {schema}"{tables.jobs.name}" SET (autovacuum_vacuum_scale_factor = 0.01,'
+        " autovacuum_vacuum_cost_delay = 0, vacuum_truncate = false)"
+    )
+
+
+def _make(connection: Connection, tables: Tables, statement: str) -> None:
+    try:
+        connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        state = _sqlstate(error)
+        if state == _FORBIDDEN:
+            raise _may_not_create(connection, tables) from error
+        if state in _THERE_ALREADY:
+            raise StoreError(
+                f"the database has something by the name of the queue's already, and no version of its tables:"
+                f" {error.orig}. Take another prefix=, or drop what is left of {_full(tables)}*"
+            ) from error
+        raise
+
+
+def _check_schema(connection: Connection, tables: Tables) -> None:
+    row = connection.execute(
+        text(
+            "SELECT n.nspname, has_schema_privilege(n.oid, 'CREATE') FROM pg_catalog.pg_namespace n"
+            " WHERE n.nspname = coalesce(:schema, current_schema()::text)"
+        ).bindparams(bindparam("schema", tables.schema, type_=tables.jobs.c.payload.type))
+    ).first()
+    if row is None and tables.schema is None:
+        raise StoreError(
+            "the database has no schema to make the queue's tables in: set the search_path, or schema="
+        )
+    if row is None:
+        raise StoreError(
+            f'the database has no schema "{tables.schema}", and the queue makes none: CREATE SCHEMA "{tables.schema}",'
+            " or take another schema="
+        )
+    if not row[1]:
+        raise _may_not_create(connection, tables)
+
+
+def _may_not_create(connection: Connection, tables: Tables) -> StoreError:
+    role = connection.engine.url.username
+    schema = tables.schema or "the schema it works in"
+    return StoreError(
+        f"the tables {_full(tables)}* are missing or old, and the database's role{f' {role!r}' if role else ''} may not"
+        f" make them: GRANT USAGE, CREATE ON SCHEMA {schema} to it, or open the store once as a role that may"
+    )
+
+
+def _full(tables: Tables) -> str:
+    return f"{tables.schema}.{tables.prefix}" if tables.schema else tables.prefix
+
+
+def _lock(tables: Tables) -> int:
+    named = blake2b(f"fastjobs {_full(tables)}".encode(), digest_size=8).digest()
+    return int.from_bytes(named, "big", signed=True)
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    # psycopg's and asyncpg's are both found so; SQLite's errors have none.
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    return state

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import (
     BigInteger,
     Column,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -39,6 +40,9 @@ _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,30}\Z", re.ASCII)
 _ZERO = text("0")
 # Only INTEGER PRIMARY KEY is a rowid in SQLite, and only a rowid can be AUTOINCREMENT.
 _ID = BigInteger().with_variant(Integer(), "sqlite")
+# Names are compared and sorted by their bytes: a database's own collation may fold them, and is slower.
+_KIND = String(100).with_variant(Text(collation="C"), "postgresql")
+_NAME = String(255).with_variant(Text(collation="C"), "postgresql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,8 @@ def make_tables(prefix: str = "fastjobs_", schema: str | None = None) -> Tables:
     jobs = Table(
         f"{prefix}jobs",
         metadata,
-        Column("id", _ID, autoincrement=True),
-        Column("kind", String(100), nullable=False),
+        Column("id", _ID, Identity(always=True)),
+        Column("kind", _KIND, nullable=False),
         Column("state", SmallInteger, nullable=False, server_default=_ZERO),
         Column("priority", Integer, nullable=False, server_default=_ZERO),
         Column("run_at", BigInteger, nullable=False),
@@ -87,7 +91,7 @@ def make_tables(prefix: str = "fastjobs_", schema: str | None = None) -> Tables:
         Column("own_key", LargeBinary(32)),
         Column("unique_key", LargeBinary(32)),
         Column("alone_key", LargeBinary(32)),
-        Column("name", String(255)),
+        Column("name", _NAME),
         Column("keep_name", BigInteger),
         Column("first_push_at", BigInteger),
         Column("stop_asked", SmallInteger, nullable=False, server_default=_ZERO),
@@ -106,7 +110,7 @@ def make_tables(prefix: str = "fastjobs_", schema: str | None = None) -> Tables:
     kinds = Table(
         f"{prefix}kinds",
         metadata,
-        Column("kind", String(100), nullable=False),
+        Column("kind", _KIND, nullable=False),
         Column("held_until", BigInteger, nullable=False, server_default=_ZERO),
         Column("paused", SmallInteger, nullable=False, server_default=_ZERO),
         Column("first_seen", BigInteger, nullable=False, server_default=_ZERO),
@@ -116,7 +120,7 @@ def make_tables(prefix: str = "fastjobs_", schema: str | None = None) -> Tables:
     slots = Table(
         f"{prefix}slots",
         metadata,
-        Column("kind", String(100), nullable=False),
+        Column("kind", _KIND, nullable=False),
         Column("alone_key", LargeBinary(32), nullable=False),
         Column("job_id", BigInteger, nullable=False),
         Column("claim", BigInteger, nullable=False),
@@ -127,7 +131,7 @@ def make_tables(prefix: str = "fastjobs_", schema: str | None = None) -> Tables:
     schedules = Table(
         f"{prefix}schedules",
         metadata,
-        Column("name", String(255), nullable=False),
+        Column("name", _NAME, nullable=False),
         Column("run_at", BigInteger, nullable=False),
         PrimaryKeyConstraint("name", name=f"{prefix}schedules_pk"),
         sqlite_with_rowid=False,
@@ -135,7 +139,7 @@ def make_tables(prefix: str = "fastjobs_", schema: str | None = None) -> Tables:
     names = Table(
         f"{prefix}names",
         metadata,
-        Column("name", String(255), nullable=False),
+        Column("name", _NAME, nullable=False),
         Column("until", BigInteger, nullable=False),
         PrimaryKeyConstraint("name", name=f"{prefix}names_pk"),
         Index(f"{prefix}names_until", "until"),
@@ -144,8 +148,8 @@ def make_tables(prefix: str = "fastjobs_", schema: str | None = None) -> Tables:
     throttles = Table(
         f"{prefix}throttles",
         metadata,
-        Column("name", String(100), nullable=False),
-        Column("key", String(255), nullable=False),
+        Column("name", _KIND, nullable=False),
+        Column("key", _NAME, nullable=False),
         Column("slot", Integer, nullable=False),
         Column("at", BigInteger, nullable=False),
         PrimaryKeyConstraint("name", "key", "slot", name=f"{prefix}throttles_pk"),
@@ -162,18 +166,35 @@ def make_tables(prefix: str = "fastjobs_", schema: str | None = None) -> Tables:
     return Tables(prefix, schema, metadata, jobs, kinds, slots, schedules, names, throttles, version)
 
 
+def indexes(table: Table, dialect: str) -> list[Index]:
+    """The table's indexes in this dialect, by name."""
+    some = [index for index in table.indexes if index.info.get("dialect", dialect) == dialect]
+    return sorted(some, key=lambda index: str(index.name))
+
+
 def _job_indexes(prefix: str, jobs: Table) -> None:
     # Each is on the rows of one state alone, so that a claim walks past no job that is held, parked or failed.
     # The id is a part of every index in SQLite, behind the columns named here.
-    for name, columns, where in (
-        ("ready", ("kind", "run_at"), "state = 0"),
-        ("held", ("kind", "held_until"), "state = 1"),
-        ("busy", ("kind", "alone_key", "held_until"), "state = 1 AND alone_key IS NOT NULL"),
-        ("parked", ("kind", "alone_key", "run_at"), "state = 2"),
-        ("failed", ("failed_at",), "state = 3"),
-        ("failed_kind", ("kind", "failed_at"), "state = 3"),
+    for dialect, name, columns, where in (
+        ("sqlite", "ready", ("kind", "run_at"), "state = 0"),
+        ("sqlite", "held", ("kind", "held_until"), "state = 1"),
+        ("sqlite", "busy", ("kind", "alone_key", "held_until"), "state = 1 AND alone_key IS NOT NULL"),
+        ("sqlite", "parked", ("kind", "alone_key", "run_at"), "state = 2"),
+        ("sqlite", "failed", ("failed_at",), "state = 3"),
+        ("sqlite", "failed_kind", ("kind", "failed_at"), "state = 3"),
+        ("postgresql", "ready", ("kind", "run_at", "id"), "state = 0"),
+        ("postgresql", "held", ("kind", "held_until"), "state = 1"),
+        ("postgresql", "parked", ("kind", "alone_key", "run_at", "id"), "state = 2"),
+        ("postgresql", "failed", ("failed_at", "id"), "state = 3"),
+        ("postgresql", "failed_kind", ("kind", "failed_at", "id"), "state = 3"),
     ):
-        Index(f"{prefix}jobs_{name}", *(jobs.c[column] for column in columns), sqlite_where=text(where))
+        Index(
+            f"{prefix}jobs_{name}",
+            *(jobs.c[column] for column in columns),
+            info={"dialect": dialect},
+            sqlite_where=text(where),
+            postgresql_where=text(where),
+        ).ddl_if(dialect=dialect)
     for name, columns, where in (
         ("unique", ("kind", "unique_key"), "unique_key IS NOT NULL"),
         ("name", ("name",), "name IS NOT NULL"),
@@ -183,4 +204,5 @@ def _job_indexes(prefix: str, jobs: Table) -> None:
             *(jobs.c[column] for column in columns),
             unique=True,
             sqlite_where=text(where),
+            postgresql_where=text(where),
         )

@@ -1,0 +1,158 @@
+"""The claim on Postgres: what is asked of the function, what it answers, and where a claim's walk begins."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastjobs.core.claiming import Claimable, Claimed
+from fastjobs.core.job import Job
+from fastjobs.stores.sql.dialects.postgres.functions import EXHAUSTED, JOB
+from fastjobs.stores.sql.dialects.postgres.statements import Statements
+
+if TYPE_CHECKING:
+    from fastjobs.stores.sql.dialects.postgres.links import Link
+
+_MANY = 500
+"""So many entries of rows that are gone cost a claim about as much as the claim itself."""
+_FULL_EACH = 500_000
+"""Microseconds between two claims that look at all there is, where most of that is gone."""
+_LOWEST = -(1 << 63)
+_MOST = (1 << 31) - 1
+
+_order = attrgetter("run_at")
+
+
+class Wanted(NamedTuple):
+    """What a claim was asked."""
+
+    kinds: tuple[Claimable, ...]
+    limit: int
+    ahead: int
+    others: Claimable | None
+
+
+class Floors:
+    """Where a claim's walk of each kind's jobs begins, in the memory of one process, for one store.
+
+    An index keeps entries of jobs that are done until vacuum takes them out, and a transaction that stays open
+    anywhere in the database holds vacuum back: a claim would walk past all that was done meanwhile. Where one has met
+    many, the next begin at the job that was taken last, and only one each half second looks at all: what is due
+    earlier and was pushed, given back or run again meanwhile, or lost its worker, is found by that one, or at once
+    after `forget`. While none are met, each claim looks at all.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[str, int] = {}
+        self._until: int | None = None
+        """When a claim is to look at all again; None while each does."""
+
+    def forget(self) -> None:
+        """Has the next claim look at all: jobs that were due long ago may be there again."""
+        self._until = None
+
+    def is_full(self, now: int) -> bool:
+        """Whether a claim made now is to look at all."""
+        # A clock that was set back must not put it off.
+        return self._until is None or not now < self._until <= now + _FULL_EACH
+
+    def of(self, kind: str) -> int:
+        """Where the walk of the kind begins, in a claim that doesn't look at all."""
+        return self._at.get(kind, _LOWEST)
+
+    def met(self, gone: int, now: int) -> None:
+        """Notes how many entries of rows that are gone a claim that looked at all has met."""
+        if gone < _MANY:
+            self._until = None
+            self._at.clear()
+        else:
+            self._until = now + _FULL_EACH
+
+    def took(self, jobs: list[Job]) -> None:
+        """Has the walks begin where these, the first ones due of their kinds, were."""
+        for job in jobs:
+            if job.run_at > self._at.get(job.kind, _LOWEST):
+                self._at[job.kind] = job.run_at
+
+    def emptied(self, kinds: list[str], now: int) -> None:
+        """Has the walks begin now: of these kinds nothing is left that's due."""
+        for kind in kinds:
+            self._at[kind] = max(now, self._at.get(kind, _LOWEST))
+
+    def until(self, now: int) -> int | None:
+        """Microseconds until the next claim that looks at all; None where each does."""
+        return None if self._until is None else max(self._until - now, 0)
+
+
+async def claim(
+    link: Link, statements: Statements, wanted: Wanted, now: int, floors: Floors | None = None
+) -> Claimed:
+    """Takes what is due: by priority, then due time, then id, over all kinds of one priority.
+
+    A due job that someone else's transaction has locked is passed over, and told of by a `next_in` of 0.
+    """
+    terms = {kind.kind: kind for kind in wanted.kinds}
+    named = list(terms)
+    each = [*terms.values(), *([] if wanted.others is None else [wanted.others])]
+    limit = min(max(wanted.limit, 0), _MOST)
+    if not each:
+        return Claimed(now=now)
+    floors = Floors() if floors is None else floors
+    full = floors.is_full(now)
+    rows = await link.fetch(
+        statements.claim,
+        [*named, *([] if wanted.others is None else [""])],
+        [term.hold for term in each],
+        [min(term.attempts, _MOST) for term in each],
+        [None if term.limit is None else min(max(term.limit, 0), _MOST) for term in each],
+        [term.priority for term in each],
+        [term.ahead_ok for term in each],
+        [_LOWEST] * len(each)
+        if full
+        else [*map(floors.of, named), *([] if wanted.others is None else [_LOWEST])],
+        wanted.others is not None,
+        limit,
+        limit - min(max(wanted.ahead, 0), limit),
+        full,
+        now,
+    )
+    *found, summary = rows
+    jobs: list[Job] = []
+    exhausted: list[Job] = []
+    for row in found:
+        what, id, kind, payload, run_at, attempts, token, lost, error, carried = row
+        job = Job(str(id), kind, payload, run_at, attempts, token, lost, error, carried)
+        if what == JOB:
+            jobs.append(job)
+        elif what == EXHAUSTED:
+            exhausted.append(job)
+    if len(jobs) > 1:
+        _sort(jobs, terms, wanted.others)
+    next_at, gone, again = summary[1], summary[5], bool(summary[7])
+    if limit and full:
+        floors.met(gone, now)
+    short = len(jobs) < limit or not limit
+    next_in = max(next_at - now, 0) if short and next_at is not None else None
+    look_in = floors.until(now)
+    if look_in is not None:
+        # Where due jobs were left, the walk is to find them again.
+        if next_in != 0 and not again:
+            floors.took(jobs)
+            if short:
+                floors.emptied(named, now)
+        if short and not full:
+            next_in = look_in if next_in is None else min(next_in, look_in)
+    return Claimed(jobs=jobs, exhausted=exhausted, again=again, next_in=next_in, now=now)
+
+
+def _sort(jobs: list[Job], terms: dict[str, Claimable], others: Claimable | None) -> None:
+    # Postgres answers them as it meets them.
+    jobs.sort(key=lambda job: int(job.id))
+    jobs.sort(key=_order)
+    priorities = {term.priority for term in terms.values()}
+    if others is not None:
+        priorities.add(others.priority)
+    if len(priorities) > 1:
+        by_kind = {kind: term.priority for kind, term in terms.items()}
+        rest = 0 if others is None else others.priority
+        jobs.sort(key=lambda job: -by_kind.get(job.kind, rest))

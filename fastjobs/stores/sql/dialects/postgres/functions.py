@@ -1,0 +1,342 @@
+"""The claim and the marks on Postgres, each a function of the database's: one round trip, and plans that stay.
+
+A queue's table is empty one minute and huge the next. Statistics, or a plan, of the empty minute would read all of the
+huge one, so each function pins its plans: nothing but nested loops over indexes, planned once. A function is made by
+the version of the tables that it's named after, and never replaced, so that an older instance keeps its own.
+Each step inside is a statement of its own: at READ COMMITTED it then sees what has been committed until it began.
+Longer than 300 lines, as a function's text is read in one piece.
+"""
+
+# ruff: noqa: S608 - the names in the texts are the tables' own, which were checked as they were made
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fastjobs.stores.sql.tables import Tables
+
+VERSION = 1
+"""The version of the tables that made these functions."""
+JOB, EXHAUSTED, SUMMARY = 0, 1, 2
+"""What a row of the claim's answer is."""
+TRY_AGAIN, FAIL, GIVE_BACK, EXTEND = 1, 2, 3, 4
+"""How the marks that change a row are told apart; Done removes it."""
+
+_ROUNDS = 8
+"""How often a claim looks for others in place of jobs it passed over, before it's to be asked again."""
+
+_PINS = """SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+  SET plan_cache_mode = force_generic_plan SET jit = off"""
+
+
+class Function(NamedTuple):
+    """A function of the database's."""
+
+    name: str
+    """Quoted, and in its schema."""
+    create: str
+
+
+def make_functions(tables: Tables) -> list[Function]:
+    """All functions of these tables, in the order they're to be made."""
+    return [exhausted(tables), claim(tables), mark(tables)]
+
+
+def exhausted(tables: Tables) -> Function:
+    """`core.exhausted.exhausted_text`, word for word: the claim that fails a job writes the text in the same step."""
+    schema = f'"{tables.schema}".' if tables.schema else ""
+    name = f'{schema}"{tables.prefix}exhausted_{int(VERSION)}"'
+    return Function(
+        name,
+        f"""CREATE FUNCTION {name}(p_attempts integer, p_lost integer, p_error text, p_limit integer)
+RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_text text;
+  v_bytes bytea;
+  v_end integer := 4093;
+BEGIN
+  IF p_lost > 0 THEN
+    v_text := 'LostWorker: lost its worker ' || CASE WHEN p_lost = 1 THEN 'once' ELSE p_lost || ' times' END
+      || ', the last in attempt ' || p_attempts || ' of ' || p_limit;
+  ELSE
+    v_text := 'OutOfAttempts: its kind has ' || p_limit || ' attempts now, and it has used ' || p_attempts;
+  END IF;
+  IF p_error <> '' THEN
+    v_text := v_text || '; before that: ' || p_error;
+  END IF;
+  v_bytes := convert_to(v_text, 'UTF8');
+  IF octet_length(v_bytes) <= 4096 THEN
+    RETURN v_text;
+  END IF;
+  -- Cut where a character begins.
+  WHILE get_byte(v_bytes, v_end) & 192 = 128 LOOP
+    v_end := v_end - 1;
+  END LOOP;
+  RETURN convert_from(substring(v_bytes FROM 1 FOR v_end), 'UTF8') || chr(8230);
+END $$""",
+    )
+
+
+def claim(tables: Tables) -> Function:
+    """The claim. Each array has an element for each kind, and with `p_others` a last one for all other kinds.
+
+    `p_floors` is where the walk of each kind's jobs begins, `p_free` how many jobs may be taken that are for a free
+    worker alone, `p_full` whether holds that ran out are looked for. Its rows are the JOBs, the EXHAUSTED ones as they
+    were, and a SUMMARY: when the next is due (id), how many index entries it met whose rows are gone (attempts), and
+    whether to ask again (lost).
+    """
+    schema = f'"{tables.schema}".' if tables.schema else ""
+    name = f'{schema}"{tables.prefix}claim_{int(VERSION)}"'
+    text_of = f'{schema}"{tables.prefix}exhausted_{int(VERSION)}"'
+    jobs, kinds = f'{schema}"{tables.jobs.name}"', f'{schema}"{tables.kinds.name}"'
+    ready = f"'{schema}\"{tables.prefix}jobs_ready\"'::regclass"
+    held = f"'{schema}\"{tables.prefix}jobs_held\"'::regclass"
+    met = (
+        f"pg_stat_get_xact_tuples_returned({ready}) - pg_stat_get_xact_tuples_fetched({ready})"
+        f" + pg_stat_get_xact_tuples_returned({held}) - pg_stat_get_xact_tuples_fetched({held})"
+    )
+    # What may be taken of a kind that's walked: with no worker free, only what needs none, and what is failed anyway.
+    of_one = "(v_free > 0 OR j.lost = 0 OR j.attempts >= p_attempts[v_term])"
+    of_each = "(v_free > 0 OR j.lost = 0 OR j.attempts >= p_attempts[k.term])"
+    return Function(
+        name,
+        f"""CREATE FUNCTION {name}(
+  p_kinds text[], p_holds bigint[], p_attempts integer[], p_limits integer[], p_priorities integer[],
+  p_ahead_ok boolean[], p_floors bigint[], p_others boolean, p_limit integer, p_free integer, p_full boolean,
+  p_now bigint
+) RETURNS TABLE (
+  o_what integer, o_id bigint, o_kind text, o_payload text, o_run_at bigint, o_attempts integer, o_claim bigint,
+  o_lost integer, o_error text, o_carried text
+) LANGUAGE plpgsql VOLATILE
+  {_PINS} AS $$
+DECLARE
+  v_last integer := cardinality(p_kinds);
+  v_asked text[] := p_kinds;
+  v_kinds text[]; v_terms integer[];
+  v_some text[]; v_some_terms integer[];
+  v_rooms integer[] := p_limits;
+  v_left integer := p_limit;
+  v_free integer := p_free;
+  v_priority integer; v_term integer; v_count integer;
+  v_round integer := 0;
+  v_again integer := 0;
+  v_next bigint;
+  v_met bigint := {met};
+  v_ids bigint[]; v_spent bigint[];
+  v_used integer; v_out integer;
+BEGIN
+  -- Which kinds: neither held back nor paused.
+  IF p_others THEN
+    SELECT array_agg(a.kind) INTO v_asked FROM (
+      SELECT u.kind FROM unnest(p_kinds[:v_last - 1]) u(kind) UNION SELECT k.kind FROM {kinds} k) a;
+  END IF;
+  SELECT array_agg(a.kind), array_agg(coalesce(array_position(p_kinds, a.kind), v_last)) INTO v_kinds, v_terms
+  FROM unnest(v_asked) a(kind)
+  WHERE NOT EXISTS (
+    SELECT 1 FROM {kinds} k WHERE k.kind = a.kind AND (k.held_until > p_now OR k.paused <> 0));
+
+  IF p_full AND v_left > 0 AND v_kinds IS NOT NULL THEN
+    -- Holds that ran out: their jobs wait again, and their claims may mark them until another claim takes them.
+    v_ids := ARRAY(
+      SELECT h.id FROM unnest(v_kinds) a(kind) CROSS JOIN LATERAL (
+        SELECT j.id FROM {jobs} j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until <= p_now
+        ORDER BY j.held_until LIMIT 1000 FOR UPDATE SKIP LOCKED) h);
+    IF cardinality(v_ids) > 0 THEN
+      UPDATE {jobs} j SET state = 0, held_until = 0, lost = j.lost + 1 WHERE j.id = ANY (v_ids);
+      v_again := (cardinality(v_ids) >= 1000)::integer;
+    END IF;
+  END IF;
+
+  FOR v_priority IN
+    SELECT DISTINCT p_priorities[a.term] FROM unnest(v_terms) a(term) WHERE v_left > 0 ORDER BY 1 DESC
+  LOOP
+    SELECT array_agg(a.kind), array_agg(a.term) INTO v_some, v_some_terms
+    FROM unnest(v_kinds, v_terms) a(kind, term) WHERE p_priorities[a.term] = v_priority;
+    LOOP
+      EXIT WHEN v_left <= 0;
+      IF v_round >= {int(_ROUNDS)} THEN
+        v_again := 1;
+        EXIT;
+      END IF;
+      v_round := v_round + 1;
+      -- Which jobs. Their locks are taken where it's known how many of each kind there are to be: SKIP LOCKED then
+      -- passes over what another claim has, and takes the next.
+      IF cardinality(v_some) = 1 THEN
+        v_term := v_some_terms[1];
+        SELECT array_agg(t.id), count(*) FILTER (WHERE t.lost > 0 OR NOT p_ahead_ok[v_term]),
+          count(*) FILTER (WHERE t.attempts >= p_attempts[v_term]) INTO v_ids, v_used, v_out
+        FROM (
+          SELECT j.id, j.lost, j.attempts FROM {jobs} j
+          WHERE j.kind = v_some[1] AND j.state = 0 AND j.run_at >= p_floors[v_term] AND j.run_at <= p_now
+            AND {of_one}
+          ORDER BY j.run_at, j.id
+          LIMIT greatest(least(v_left, v_rooms[v_term], CASE WHEN NOT p_ahead_ok[v_term] THEN v_free END), 0)
+          FOR UPDATE SKIP LOCKED) t;
+      ELSE
+        WITH k AS MATERIALIZED (
+          SELECT a.kind, a.term, p_floors[a.term] AS floor,
+            greatest(least(v_left, v_rooms[a.term], CASE WHEN NOT p_ahead_ok[a.term] THEN v_free END), 0) AS room
+          FROM unnest(v_some, v_some_terms) a(kind, term)
+        ), heads AS MATERIALIZED (
+          SELECT k.kind, k.term, k.room, h.run_at, h.id FROM k CROSS JOIN LATERAL (
+            SELECT j.run_at, j.id FROM {jobs} j
+            WHERE j.kind = k.kind AND j.state = 0 AND j.run_at >= k.floor AND j.run_at <= p_now AND {of_each}
+            ORDER BY j.run_at, j.id LIMIT k.room) h
+        ), roomy AS (
+          -- The other kinds share one room.
+          SELECT h.kind, h.term, h.run_at, h.id FROM heads h WHERE NOT p_others OR p_limits[v_last] IS NULL
+          UNION ALL
+          SELECT r.kind, r.term, r.run_at, r.id FROM (
+            SELECT h.*, row_number() OVER (PARTITION BY h.term ORDER BY h.run_at, h.id) AS nth FROM heads h
+            WHERE p_others AND p_limits[v_last] IS NOT NULL) r
+          WHERE r.nth <= r.room
+        ), quota AS MATERIALIZED (
+          SELECT t.kind, t.term, count(*) AS most FROM (
+            SELECT r.kind, r.term FROM roomy r ORDER BY r.run_at, r.id LIMIT v_left) t
+          GROUP BY t.kind, t.term
+        ), picked AS MATERIALIZED (
+          SELECT p.id, p.lost, p.attempts, k.term FROM quota k CROSS JOIN LATERAL (
+            SELECT j.id, j.lost, j.attempts FROM {jobs} j
+            WHERE j.kind = k.kind AND j.state = 0 AND j.run_at >= p_floors[k.term] AND j.run_at <= p_now
+              AND {of_each}
+            ORDER BY j.run_at, j.id LIMIT k.most FOR UPDATE SKIP LOCKED) p
+        )
+        SELECT array_agg(p.id), count(*) FILTER (WHERE p.lost > 0 OR NOT p_ahead_ok[p.term]),
+          count(*) FILTER (WHERE p.attempts >= p_attempts[p.term]) INTO v_ids, v_used, v_out
+        FROM picked p;
+      END IF;
+      EXIT WHEN v_ids IS NULL;
+
+      v_spent := NULL;
+      IF v_out > 0 OR v_used > v_free THEN
+        -- Some are not for this claim to return: it fails those out of attempts, and leaves those for a free worker.
+        WITH c AS (
+          SELECT j.id, j.run_at, j.attempts >= p_attempts[t.term] AS is_spent,
+            j.lost > 0 OR NOT p_ahead_ok[t.term] AS is_for_free
+          FROM {jobs} j CROSS JOIN LATERAL (SELECT coalesce(array_position(p_kinds, j.kind), v_last) AS term) t
+          WHERE j.id = ANY (v_ids)
+        ), r AS (
+          SELECT c.*, count(*) FILTER (WHERE c.is_for_free AND NOT c.is_spent) OVER (ORDER BY c.run_at, c.id) AS nth
+          FROM c
+        )
+        SELECT array_agg(r.id) FILTER (WHERE NOT r.is_spent AND (NOT r.is_for_free OR r.nth <= v_free)),
+          array_agg(r.id) FILTER (WHERE r.is_spent),
+          count(*) FILTER (WHERE NOT r.is_spent AND r.is_for_free AND r.nth <= v_free)
+        INTO v_ids, v_spent, v_used FROM r;
+      ELSE
+        v_out := -1;
+      END IF;
+
+      IF v_spent IS NOT NULL THEN
+        RETURN QUERY SELECT 1, j.id, j.kind::text, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried
+          FROM {jobs} j WHERE j.id = ANY (v_spent);
+        UPDATE {jobs} j SET state = 3, held_until = 0, claim = j.claim + 1, unique_key = NULL, failed_at = p_now,
+          error = {text_of}(
+            j.attempts, j.lost, j.error, p_attempts[coalesce(array_position(p_kinds, j.kind), v_last)])
+        WHERE j.id = ANY (v_spent);
+      END IF;
+
+      IF v_ids IS NOT NULL THEN
+        RETURN QUERY UPDATE {jobs} j SET state = 1, attempts = j.attempts + 1, claim = j.claim + 1,
+          held_until = p_now + p_holds[coalesce(array_position(p_kinds, j.kind), v_last)],
+          unique_key = NULL, stop_asked = 0
+        WHERE j.id = ANY (v_ids)
+        RETURNING 0, j.id, j.kind::text, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        v_left := v_left - v_count;
+        v_free := v_free - v_used;
+        FOR v_term, v_count IN
+          SELECT t.term, count(*) FROM {jobs} j
+          CROSS JOIN LATERAL (SELECT coalesce(array_position(p_kinds, j.kind), v_last) AS term) t
+          WHERE v_out >= 0 AND j.id = ANY (v_ids) GROUP BY t.term
+        LOOP
+          v_rooms[v_term] := v_rooms[v_term] - v_count;
+        END LOOP;
+      END IF;
+      EXIT WHEN v_out < 0;
+    END LOOP;
+  END LOOP;
+
+  IF v_left > 0 THEN
+    SELECT min(greatest(f.run_at, k.held_until)) INTO v_next
+    FROM unnest(v_asked) a(kind) LEFT JOIN {kinds} k ON k.kind = a.kind
+    CROSS JOIN LATERAL (
+      SELECT j.run_at FROM {jobs} j WHERE j.kind = a.kind AND j.state = 0
+        AND j.run_at >= p_floors[coalesce(array_position(p_kinds, a.kind), v_last)]
+      ORDER BY j.run_at, j.id LIMIT 1) f
+    WHERE k.paused IS NULL OR k.paused = 0;
+  END IF;
+  RETURN QUERY SELECT 2, v_next, NULL::text, NULL::text, NULL::bigint, ({met} - v_met)::integer, NULL::bigint, v_again,
+    NULL::text, NULL::text;
+END $$""",
+    )
+
+
+def mark(tables: Tables) -> Function:
+    """The marks, no two of one job: those that are Done, and the others with what each is, its time and its error.
+
+    It answers one row: the ids whose marks weren't kept, those of them whose row someone has locked, and those kept
+    that were asked to stop; each None for none.
+    """
+    schema = f'"{tables.schema}".' if tables.schema else ""
+    name = f'{schema}"{tables.prefix}mark_{int(VERSION)}"'
+    jobs = f'{schema}"{tables.jobs.name}"'
+    # A held job, or one that was held, put back as its hold ran out and not claimed again: the token alone tells.
+    # FAILED is named so that a failed one is never met, whatever its token.
+    mine = "j.id = u.id AND j.claim = u.claim AND j.state <> 3"
+    extends = "(u.what <> 4 OR (j.state = 1 AND j.held_until > p_now))"
+    return Function(
+        name,
+        f"""CREATE FUNCTION {name}(
+  p_done bigint[], p_done_claims bigint[],
+  p_ids bigint[], p_claims bigint[], p_what integer[], p_at bigint[], p_errors text[], p_now bigint
+) RETURNS TABLE (o_missed bigint[], o_busy bigint[], o_stop bigint[]) LANGUAGE plpgsql VOLATILE
+  {_PINS} AS $$
+DECLARE
+  v_got bigint[];
+  v_missed bigint[];
+BEGIN
+  -- What someone else's transaction has locked is passed over, and looked at once more: it's that claim's still, or
+  -- another's by now. Nothing here ever waits.
+  IF cardinality(p_done) > 0 THEN
+    SELECT array_agg(l.id) INTO v_got
+    FROM unnest(p_done, p_done_claims) u(id, claim) CROSS JOIN LATERAL (
+      SELECT j.id FROM {jobs} j WHERE {mine} FOR UPDATE SKIP LOCKED) l;
+    DELETE FROM {jobs} j WHERE j.id = ANY (v_got);
+    IF cardinality(v_got) IS DISTINCT FROM cardinality(p_done) THEN
+      o_missed := ARRAY(SELECT u.id FROM unnest(p_done) u(id) EXCEPT SELECT g.id FROM unnest(v_got) g(id));
+      o_busy := ARRAY(
+        SELECT u.id FROM unnest(p_done, p_done_claims) u(id, claim)
+        WHERE u.id = ANY (o_missed) AND EXISTS (SELECT 1 FROM {jobs} j WHERE {mine}));
+    END IF;
+  END IF;
+  IF cardinality(p_ids) > 0 THEN
+    SELECT array_agg(l.id) INTO v_got
+    FROM unnest(p_ids, p_claims, p_what) u(id, claim, what) CROSS JOIN LATERAL (
+      SELECT j.id FROM {jobs} j WHERE {mine} AND {extends} FOR UPDATE SKIP LOCKED) l;
+    WITH changed AS (
+      UPDATE {jobs} j SET
+        state = CASE u.what WHEN 4 THEN j.state WHEN 2 THEN 3 ELSE 0 END,
+        held_until = CASE u.what WHEN 4 THEN u.at ELSE 0 END,
+        claim = CASE u.what WHEN 4 THEN j.claim ELSE j.claim + 1 END,
+        attempts = CASE u.what WHEN 3 THEN greatest(j.attempts - 1, 0) ELSE j.attempts END,
+        run_at = CASE WHEN u.what IN (1, 3) THEN coalesce(u.at, j.run_at) ELSE j.run_at END,
+        failed_at = CASE u.what WHEN 2 THEN u.at ELSE j.failed_at END,
+        unique_key = CASE u.what WHEN 2 THEN NULL ELSE j.unique_key END,
+        error = coalesce(u.error, j.error)
+      FROM unnest(p_ids, p_what, p_at, p_errors) u(id, what, at, error)
+      WHERE j.id = u.id AND j.id = ANY (v_got)
+      RETURNING j.id, u.what = 4 AND j.stop_asked <> 0 AS is_to_stop
+    )
+    SELECT array_agg(c.id) INTO o_stop FROM changed c WHERE c.is_to_stop;
+    IF cardinality(v_got) IS DISTINCT FROM cardinality(p_ids) THEN
+      v_missed := ARRAY(SELECT u.id FROM unnest(p_ids) u(id) EXCEPT SELECT g.id FROM unnest(v_got) g(id));
+      o_missed := o_missed || v_missed;
+      o_busy := o_busy || ARRAY(
+        SELECT u.id FROM unnest(p_ids, p_claims, p_what) u(id, claim, what)
+        WHERE u.id = ANY (v_missed) AND EXISTS (SELECT 1 FROM {jobs} j WHERE {mine} AND {extends}));
+    END IF;
+  END IF;
+  RETURN NEXT;
+END $$""",
+    )

@@ -1,0 +1,99 @@
+"""The marks on Postgres: batches for one call of the function, and its answer told to each mark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fastjobs.core.errors import StoreError
+from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
+from fastjobs.core.text import kept_text
+from fastjobs.stores.sql.dialects.postgres import functions
+from fastjobs.stores.sql.dialects.postgres.statements import Statements
+from fastjobs.stores.sql.operations import row_id
+
+if TYPE_CHECKING:
+    from fastjobs.stores.sql.dialects.postgres.links import Link
+
+_TOGETHER = 1_000
+"""How many marks one call keeps: so many rows are locked for a few milliseconds."""
+
+_Numbered = tuple[int, int, Mark]
+"""Its place among the marks, its job's number, and itself."""
+
+
+def check(marks: Sequence[Mark]) -> None:
+    """Raises a StoreError for a mark that this store doesn't keep."""
+    for mark in marks:
+        if not isinstance(mark, (Done, TryAgain, Fail, GiveBack, Extend)):
+            raise StoreError(f"SQLStore keeps no mark {type(mark).__name__}")
+
+
+async def mark(link: Link, statements: Statements, marks: Sequence[Mark], now: int) -> list[Kept]:
+    """Keeps what became of claimed jobs; several marks of one job as one after the other."""
+    check(marks)
+    answers = [Kept.LOST] * len(marks)
+    for batch in _batches(marks):
+        await _keep(link, statements, batch, now, answers)
+    return answers
+
+
+def _batches(marks: Sequence[Mark]) -> list[list[_Numbered]]:
+    """The marks that can change something, in batches in which no job is twice."""
+    layers: list[list[_Numbered]] = []
+    seen: dict[int, int] = {}
+    for place, mark in enumerate(marks):
+        number = row_id(mark.id)
+        if number is None or not 0 <= mark.claim < 1 << 63:
+            continue
+        layer = seen[number] = seen.get(number, -1) + 1
+        if layer == len(layers):
+            layers.append([])
+        layers[layer].append((place, number, mark))
+    return [layer[at : at + _TOGETHER] for layer in layers for at in range(0, len(layer), _TOGETHER)]
+
+
+async def _keep(
+    link: Link, statements: Statements, batch: list[_Numbered], now: int, answers: list[Kept]
+) -> None:
+    done: list[int] = []
+    done_claims: list[int] = []
+    ids: list[int] = []
+    claims: list[int] = []
+    what: list[int] = []
+    at: list[int | None] = []
+    errors: list[str | None] = []
+    for _, number, mark in batch:
+        if isinstance(mark, Done):
+            done.append(number)
+            done_claims.append(mark.claim)
+            continue
+        ids.append(number)
+        claims.append(mark.claim)
+        kind, when, error = _change(mark, now)
+        what.append(kind)
+        at.append(when)
+        errors.append(None if error is None else kept_text(error))
+    ((missed, busy, stop),) = await link.fetch(
+        statements.mark, done, done_claims, ids, claims, what, at, errors, now
+    )
+    missed, busy, stop = set(missed or ()), set(busy or ()), set(stop or ())
+    for place, number, _ in batch:
+        if number not in missed:
+            answers[place] = Kept.STOP if number in stop else Kept.YES
+        elif number in busy:
+            answers[place] = Kept.BUSY
+
+
+def _change(mark: Mark, now: int) -> tuple[int, int | None, str | None]:
+    match mark:
+        case TryAgain():
+            return functions.TRY_AGAIN, now + mark.after, mark.error
+        case Fail():
+            return functions.FAIL, now, mark.error
+        case GiveBack():
+            return functions.GIVE_BACK, None if mark.after is None else now + mark.after, mark.error
+        case Extend():
+            return functions.EXTEND, now + mark.hold, None
+        case _:
+            raise StoreError(f"SQLStore keeps no mark {type(mark).__name__}")

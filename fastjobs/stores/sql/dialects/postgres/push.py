@@ -1,0 +1,54 @@
+"""The push on Postgres by the store's own connection; one through the app's transaction is in `operations`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from fastjobs.core.job import NewJob
+from fastjobs.stores.sql.dialects.postgres.statements import Statements
+from fastjobs.stores.sql.operations import job_values
+
+if TYPE_CHECKING:
+    from fastjobs.stores.sql.dialects.postgres.links import Link
+
+
+async def push(
+    link: Link,
+    statements: Statements,
+    jobs: Sequence[NewJob],
+    now: int,
+    notify: bool,
+    known: set[str] | None = None,
+) -> list[str | None]:
+    """Inserts the jobs, all or none, and answers their ids in the same order.
+
+    With `notify` the other instances hear of it as it commits. `known` are the kinds that have a row; it's added to.
+    """
+    if not jobs:
+        return []
+    rows = [job_values(job, now) for job in jobs]
+    await note_kinds(link, statements, (row[0] for row in rows), now, set[str]() if known is None else known)
+    if len(rows) == 1:
+        found = await link.fetch(statements.push_notify if notify else statements.push, *rows[0])
+        return [str(found[0][0])]
+    kinds, payloads, run_ats, _, carried = zip(*rows, strict=True)
+    found = await link.fetch(
+        statements.push_many_notify if notify else statements.push_many,
+        list(kinds),
+        list(payloads),
+        list(run_ats),
+        now,
+        list(carried),
+    )
+    return [str(id) for id in found[0][0]]
+
+
+async def note_kinds(
+    link: Link, statements: Statements, kinds: Iterable[str], now: int, known: set[str]
+) -> None:
+    """Sees to it that each of the kinds has a row, before a job of it is there. Those known cost nothing."""
+    unknown = sorted(set(kinds) - known)
+    if unknown:
+        await link.fetch(statements.new_kinds, unknown, now)
+        known.update(unknown)

@@ -1,0 +1,92 @@
+"""The hot statements as text, built once per store from checked names. Placeholders are `$1`; their types are said.
+
+The types are there as a driver guesses others: a list of small numbers is one of smallint to psycopg.
+"""
+
+# ruff: noqa: S608 - the names in the texts are the tables' own, which were checked as they were made
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from fastjobs.stores.sql.dialects.postgres import functions
+from fastjobs.stores.sql.tables import Tables
+
+_LONGEST_CHANNEL = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """Each statement's text; its parameters are said beside it."""
+
+    channel: str
+    """What a push notifies and the other instances listen to."""
+    push: str
+    """kind, payload, run_at, created_at, carried -> id"""
+    push_notify: str
+    """As `push`, and the channel is notified as it commits."""
+    push_many: str
+    """An array of each of `push`, but created_at is one for all -> an array of ids, in the order of the jobs"""
+    push_many_notify: str
+    new_kinds: str
+    """kinds, first_seen"""
+    known_kinds: str
+    """-> kind"""
+    claim: str
+    """See `functions.claim`."""
+    mark: str
+    """See `functions.mark`."""
+
+
+def make_statements(tables: Tables) -> Statements:
+    """The statements for these tables."""
+    schema = f'"{tables.schema}".' if tables.schema else ""
+    jobs, kinds = f'{schema}"{tables.jobs.name}"', f'{schema}"{tables.kinds.name}"'
+    claim, mark = (
+        f'{schema}"{tables.prefix}claim_{int(functions.VERSION)}"',
+        f'{schema}"{tables.prefix}mark_{int(functions.VERSION)}"',
+    )
+    name = channel(tables)
+    # One row at a time, as a statement that is one array's worth costs a third more where there's one job.
+    push = (
+        f"INSERT INTO {jobs} (kind, payload, run_at, created_at, carried)"
+        " VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::text)"
+    )
+    # The ids are given in the order of the rows, after the sort; and as they're sorted here, that's their order.
+    pushed = (
+        f"WITH pushed AS (INSERT INTO {jobs} (kind, payload, run_at, created_at, carried)"
+        " SELECT u.kind, u.payload, u.run_at, $4::bigint, u.carried"
+        " FROM unnest($1::text[], $2::text[], $3::bigint[], $5::text[]) WITH ORDINALITY"
+        " AS u(kind, payload, run_at, carried, nth)"
+        " ORDER BY u.nth RETURNING id)"
+    )
+    return Statements(
+        channel=name,
+        push=f"{push} RETURNING id",
+        push_notify=f"{push} RETURNING id, pg_notify('{name}', '')",
+        push_many=f"{pushed} SELECT array_agg(id ORDER BY id) FROM pushed",
+        push_many_notify=f"{pushed} SELECT array_agg(id ORDER BY id), pg_notify('{name}', '') FROM pushed",
+        # In order, so that two that note the same kinds never wait for each other.
+        new_kinds=(
+            f"INSERT INTO {kinds} (kind, first_seen) SELECT DISTINCT u.kind, $2::bigint"
+            " FROM unnest($1::text[]) AS u(kind) ORDER BY u.kind ON CONFLICT DO NOTHING"
+        ),
+        known_kinds=f"SELECT kind FROM {kinds}",
+        claim=(
+            f"SELECT * FROM {claim}($1::text[], $2::bigint[], $3::integer[], $4::integer[], $5::integer[],"
+            " $6::boolean[], $7::bigint[], $8::boolean, $9::integer, $10::integer, $11::boolean, $12::bigint)"
+        ),
+        mark=(
+            f"SELECT * FROM {mark}($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[],"
+            " $6::bigint[], $7::text[], $8::bigint)"
+        ),
+    )
+
+
+def channel(tables: Tables) -> str:
+    """The name of the tables' channel, as short as Postgres wants names."""
+    name = f"{tables.schema}.{tables.prefix}jobs" if tables.schema else f"{tables.prefix}jobs"
+    if len(name) <= _LONGEST_CHANNEL:
+        return name
+    return f"{tables.prefix}{blake2b(name.encode(), digest_size=8).hexdigest()}"
