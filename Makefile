@@ -40,7 +40,7 @@ help:
 	@echo "make test-lowest   the tests, with the oldest dependencies that pyproject.toml allows"
 	@echo "make lint          ruff: rules and format"
 	@echo "make types         mypy and pyright, both strict"
-	@echo "make bench         jobs a second, beside the raw database and others"
+	@echo "make bench         jobs a second, beside the raw database and others (ARGS='pg-drain --rounds 1')"
 	@echo "make soak          kill -9 under load, and a check of what was kept"
 	@echo "make fleet         thousands of simulated storms over three processes on one store"
 	@echo "make dying         a process is killed at each of its statements, and what is left is looked at"
@@ -99,7 +99,7 @@ types: $(VENV)/.checks
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: $(BENCH)/.peers
-	@$(BENCH)/bin/python -m tests.benchmarks
+	@$(BENCH)/bin/python -m tests.benchmarks $(ARGS)
 
 soak: $(VENV)/.tests
 	@$(BIN)/python -m tests.soak
@@ -114,4 +114,4 @@ servers: $(SERVERS)/.servers
 	@$(SERVERS)/bin/python -m tests.servers $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(BENCH) $(SERVERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) $(LOWEST) $(BENCH) $(BENCH)-* $(SERVERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -19,7 +19,7 @@ KIND = "newsletter"
 # As pushes would have kept them, made by the server: a million take seconds so.
 _FILL = (
     "INSERT INTO fastjobs_jobs (kind, payload, run_at, created_at)"
-    f" SELECT '{KIND}', replace($2, '\"n\":0', '\"n\":' || n), $3 + n, $3 FROM generate_series(0, $1::int - 1) n"
+    f" SELECT '{KIND}', replace($2, '\"n\":0', '\"n\":' || n), $3::bigint + n, $3 FROM generate_series(0, $1::int - 1) n"
 )
 
 
