@@ -64,7 +64,7 @@ def _parameters(name: str) -> tuple[object, ...]:
         "look": ('["mail"]',),
         "look_all": ('["mail"]',),
         "reap": ("mail", 5),
-        "heads": ("mail", 5),
+        "heads": ("mail", 5, 0, 9),
         "take": (5, "[1]"),
         "exhaust": (5, "x", 1),
         "done": (1, 1),

@@ -39,6 +39,7 @@ class Sight(NamedTuple):
 
 _Row = tuple[int, str, str, int, int, int, int, str | None, str | None]
 _order = itemgetter(3, 0)
+_ANY = (1 << 63) - 1
 
 
 def look(opened: Opened, wanted: Wanted, now: int) -> Claimed | None:
@@ -136,7 +137,11 @@ class _Pick:
 
     def _due(self, kind: Claimable) -> Generator[_Row, None, None]:
         # A cursor that is read only as far as the walk gets, and no further than its kind has room.
-        cursor = self._opened.raw.execute(self._opened.statements.heads, (kind.kind, self._now))
+        # Jobs that are left for a free worker are passed over by SQLite: it reads no payload of theirs.
+        lost = _ANY if self._free > 0 else 0
+        cursor = self._opened.raw.execute(
+            self._opened.statements.heads, (kind.kind, self._now, lost, kind.attempts)
+        )
         try:
             while self._room[kind.kind] > 0 and (kind.ahead_ok or self._free > 0):
                 row = cursor.fetchone()

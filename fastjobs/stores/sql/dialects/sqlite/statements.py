@@ -31,7 +31,9 @@ class Statements:
     reap: str
     """kind, now"""
     heads: str
-    """kind, now -> id, kind, payload, run_at, attempts, claim, lost, error, carried: due soonest first"""
+    """kind, now, most lost, its kind's attempts -> id, kind, payload, run_at, attempts, claim, lost, error, carried
+
+    Due soonest first: those lost no more often than that, and those whose attempts are used up."""
     take: str
     """held_until, ids as JSON"""
     exhaust: str
@@ -83,7 +85,7 @@ def make_statements(tables: Tables) -> Statements:
         heads=(
             "SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried"
             f" FROM {jobs} INDEXED BY {ready}"
-            " WHERE kind = ? AND state = 0 AND run_at <= ? ORDER BY run_at, id"
+            " WHERE kind = ? AND state = 0 AND run_at <= ? AND (lost <= ? OR attempts >= ?) ORDER BY run_at, id"
         ),
         take=(
             f"UPDATE {jobs} SET state = 1, held_until = ?, attempts = attempts + 1, claim = claim + 1,"
