@@ -106,6 +106,7 @@ async def claim(
         [min(term.attempts, _MOST) for term in each],
         [None if term.limit is None else min(max(term.limit, 0), _MOST) for term in each],
         [term.priority for term in each],
+        sorted({term.priority for term in each}, reverse=True),
         [term.ahead_ok for term in each],
         [_LOWEST] * len(each)
         if full

@@ -78,7 +78,8 @@ END $$""",
 
 
 def claim(tables: Tables) -> Function:
-    """The claim. Each array has an element for each kind, and with `p_others` a last one for all other kinds.
+    """The claim. Each array has an element for each kind, and with `p_others` a last one for all other kinds;
+    `p_levels` has each of their priorities once, the highest first.
 
     `p_floors` is where the walk of each kind's jobs begins, `p_free` how many jobs may be taken that are for a free
     worker alone, `p_full` whether holds that ran out are looked for. Its rows are the JOBs, the EXHAUSTED ones as they
@@ -102,7 +103,7 @@ def claim(tables: Tables) -> Function:
         name,
         f"""CREATE FUNCTION {name}(
   p_kinds text[], p_holds bigint[], p_attempts integer[], p_limits integer[], p_priorities integer[],
-  p_ahead_ok boolean[], p_floors bigint[], p_others boolean, p_limit integer, p_free integer, p_full boolean,
+  p_levels integer[], p_ahead_ok boolean[], p_floors bigint[], p_others boolean, p_limit integer, p_free integer, p_full boolean,
   p_now bigint
 ) RETURNS TABLE (
   o_what integer, o_id bigint, o_kind text, o_payload text, o_run_at bigint, o_attempts integer, o_claim bigint,
@@ -122,7 +123,7 @@ DECLARE
   v_again integer := 0;
   v_next bigint;
   v_met bigint := {met};
-  v_ids bigint[]; v_spent bigint[];
+  v_ids bigint[]; v_tids tid[]; v_spent tid[];
   v_used integer; v_out integer;
 BEGIN
   -- Which kinds: neither held back nor paused.
@@ -147,11 +148,16 @@ BEGIN
     END IF;
   END IF;
 
-  FOR v_priority IN
-    SELECT DISTINCT p_priorities[a.term] FROM unnest(v_terms) a(term) WHERE v_left > 0 ORDER BY 1 DESC
-  LOOP
-    SELECT array_agg(a.kind), array_agg(a.term) INTO v_some, v_some_terms
-    FROM unnest(v_kinds, v_terms) a(kind, term) WHERE p_priorities[a.term] = v_priority;
+  FOREACH v_priority IN ARRAY p_levels LOOP
+    EXIT WHEN v_left <= 0;
+    IF cardinality(p_levels) = 1 THEN
+      v_some := v_kinds;
+      v_some_terms := v_terms;
+    ELSE
+      SELECT array_agg(a.kind), array_agg(a.term) INTO v_some, v_some_terms
+      FROM unnest(v_kinds, v_terms) a(kind, term) WHERE p_priorities[a.term] = v_priority;
+    END IF;
+    CONTINUE WHEN v_some IS NULL;
     LOOP
       EXIT WHEN v_left <= 0;
       IF v_round >= {int(_ROUNDS)} THEN
@@ -163,10 +169,10 @@ BEGIN
       -- passes over what another claim has, and takes the next.
       IF cardinality(v_some) = 1 THEN
         v_term := v_some_terms[1];
-        SELECT array_agg(t.id), count(*) FILTER (WHERE t.lost > 0 OR NOT p_ahead_ok[v_term]),
-          count(*) FILTER (WHERE t.attempts >= p_attempts[v_term]) INTO v_ids, v_used, v_out
+        SELECT array_agg(t.ctid), count(*) FILTER (WHERE t.lost > 0 OR NOT p_ahead_ok[v_term]),
+          count(*) FILTER (WHERE t.attempts >= p_attempts[v_term]) INTO v_tids, v_used, v_out
         FROM (
-          SELECT j.id, j.lost, j.attempts FROM {jobs} j
+          SELECT j.ctid, j.lost, j.attempts FROM {jobs} j
           WHERE j.kind = v_some[1] AND j.state = 0 AND j.run_at >= p_floors[v_term] AND j.run_at <= p_now
             AND {of_one}
           ORDER BY j.run_at, j.id
@@ -195,63 +201,64 @@ BEGIN
             SELECT r.kind, r.term FROM roomy r ORDER BY r.run_at, r.id LIMIT v_left) t
           GROUP BY t.kind, t.term
         ), picked AS MATERIALIZED (
-          SELECT p.id, p.lost, p.attempts, k.term FROM quota k CROSS JOIN LATERAL (
-            SELECT j.id, j.lost, j.attempts FROM {jobs} j
+          SELECT p.ctid, p.lost, p.attempts, k.term FROM quota k CROSS JOIN LATERAL (
+            SELECT j.ctid, j.lost, j.attempts FROM {jobs} j
             WHERE j.kind = k.kind AND j.state = 0 AND j.run_at >= p_floors[k.term] AND j.run_at <= p_now
               AND {of_each}
             ORDER BY j.run_at, j.id LIMIT k.most FOR UPDATE SKIP LOCKED) p
         )
-        SELECT array_agg(p.id), count(*) FILTER (WHERE p.lost > 0 OR NOT p_ahead_ok[p.term]),
-          count(*) FILTER (WHERE p.attempts >= p_attempts[p.term]) INTO v_ids, v_used, v_out
+        SELECT array_agg(p.ctid), count(*) FILTER (WHERE p.lost > 0 OR NOT p_ahead_ok[p.term]),
+          count(*) FILTER (WHERE p.attempts >= p_attempts[p.term]) INTO v_tids, v_used, v_out
         FROM picked p;
       END IF;
-      EXIT WHEN v_ids IS NULL;
+      EXIT WHEN v_tids IS NULL;
 
       v_spent := NULL;
       IF v_out > 0 OR v_used > v_free THEN
         -- Some are not for this claim to return: it fails those out of attempts, and leaves those for a free worker.
         WITH c AS (
-          SELECT j.id, j.run_at, j.attempts >= p_attempts[t.term] AS is_spent,
+          SELECT j.ctid AS tid, j.id, j.run_at, j.attempts >= p_attempts[t.term] AS is_spent,
             j.lost > 0 OR NOT p_ahead_ok[t.term] AS is_for_free
           FROM {jobs} j CROSS JOIN LATERAL (SELECT coalesce(array_position(p_kinds, j.kind), v_last) AS term) t
-          WHERE j.id = ANY (v_ids)
+          WHERE j.ctid = ANY (v_tids)
         ), r AS (
           SELECT c.*, count(*) FILTER (WHERE c.is_for_free AND NOT c.is_spent) OVER (ORDER BY c.run_at, c.id) AS nth
           FROM c
         )
-        SELECT array_agg(r.id) FILTER (WHERE NOT r.is_spent AND (NOT r.is_for_free OR r.nth <= v_free)),
-          array_agg(r.id) FILTER (WHERE r.is_spent),
+        SELECT array_agg(r.tid) FILTER (WHERE NOT r.is_spent AND (NOT r.is_for_free OR r.nth <= v_free)),
+          array_agg(r.tid) FILTER (WHERE r.is_spent),
           count(*) FILTER (WHERE NOT r.is_spent AND r.is_for_free AND r.nth <= v_free)
-        INTO v_ids, v_spent, v_used FROM r;
+        INTO v_tids, v_spent, v_used FROM r;
       ELSE
         v_out := -1;
       END IF;
 
       IF v_spent IS NOT NULL THEN
-        RETURN QUERY SELECT 1, j.id, j.kind::text, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried
-          FROM {jobs} j WHERE j.id = ANY (v_spent);
+        RETURN QUERY SELECT 1, j.id, j.kind, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried
+          FROM {jobs} j WHERE j.ctid = ANY (v_spent);
         UPDATE {jobs} j SET state = 3, held_until = 0, claim = j.claim + 1, unique_key = NULL, failed_at = p_now,
           error = {text_of}(
             j.attempts, j.lost, j.error, p_attempts[coalesce(array_position(p_kinds, j.kind), v_last)])
-        WHERE j.id = ANY (v_spent);
+        WHERE j.ctid = ANY (v_spent);
       END IF;
 
-      IF v_ids IS NOT NULL THEN
+      IF v_tids IS NOT NULL THEN
+        IF v_out >= 0 THEN
+          FOR v_term, v_count IN
+            SELECT t.term, count(*) FROM {jobs} j
+            CROSS JOIN LATERAL (SELECT coalesce(array_position(p_kinds, j.kind), v_last) AS term) t
+            WHERE j.ctid = ANY (v_tids) GROUP BY t.term
+          LOOP
+            v_rooms[v_term] := v_rooms[v_term] - v_count;
+          END LOOP;
+        END IF;
         RETURN QUERY UPDATE {jobs} j SET state = 1, attempts = j.attempts + 1, claim = j.claim + 1,
           held_until = p_now + p_holds[coalesce(array_position(p_kinds, j.kind), v_last)],
           unique_key = NULL, stop_asked = 0
-        WHERE j.id = ANY (v_ids)
-        RETURNING 0, j.id, j.kind::text, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried;
-        GET DIAGNOSTICS v_count = ROW_COUNT;
-        v_left := v_left - v_count;
+        WHERE j.ctid = ANY (v_tids)
+        RETURNING 0, j.id, j.kind, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried;
+        v_left := v_left - cardinality(v_tids);
         v_free := v_free - v_used;
-        FOR v_term, v_count IN
-          SELECT t.term, count(*) FROM {jobs} j
-          CROSS JOIN LATERAL (SELECT coalesce(array_position(p_kinds, j.kind), v_last) AS term) t
-          WHERE v_out >= 0 AND j.id = ANY (v_ids) GROUP BY t.term
-        LOOP
-          v_rooms[v_term] := v_rooms[v_term] - v_count;
-        END LOOP;
       END IF;
       EXIT WHEN v_out < 0;
     END LOOP;
@@ -266,8 +273,11 @@ BEGIN
       ORDER BY j.run_at, j.id LIMIT 1) f
     WHERE k.paused IS NULL OR k.paused = 0;
   END IF;
-  RETURN QUERY SELECT 2, v_next, NULL::text, NULL::text, NULL::bigint, ({met} - v_met)::integer, NULL::bigint, v_again,
-    NULL::text, NULL::text;
+  o_what := 2;
+  o_id := v_next;
+  o_attempts := {met} - v_met;
+  o_lost := v_again;
+  RETURN NEXT;
 END $$""",
     )
 
@@ -293,16 +303,16 @@ def mark(tables: Tables) -> Function:
 ) RETURNS TABLE (o_missed bigint[], o_busy bigint[], o_stop bigint[]) LANGUAGE plpgsql VOLATILE
   {_PINS} AS $$
 DECLARE
-  v_got bigint[];
+  v_got bigint[]; v_tids tid[];
   v_missed bigint[];
 BEGIN
   -- What someone else's transaction has locked is passed over, and looked at once more: it's that claim's still, or
   -- another's by now. Nothing here ever waits.
   IF cardinality(p_done) > 0 THEN
-    SELECT array_agg(l.id) INTO v_got
+    SELECT array_agg(l.id), array_agg(l.ctid) INTO v_got, v_tids
     FROM unnest(p_done, p_done_claims) u(id, claim) CROSS JOIN LATERAL (
-      SELECT j.id FROM {jobs} j WHERE {mine} FOR UPDATE SKIP LOCKED) l;
-    DELETE FROM {jobs} j WHERE j.id = ANY (v_got);
+      SELECT j.id, j.ctid FROM {jobs} j WHERE {mine} FOR UPDATE SKIP LOCKED) l;
+    DELETE FROM {jobs} j WHERE j.ctid = ANY (v_tids);
     IF cardinality(v_got) IS DISTINCT FROM cardinality(p_done) THEN
       o_missed := ARRAY(SELECT u.id FROM unnest(p_done) u(id) EXCEPT SELECT g.id FROM unnest(v_got) g(id));
       o_busy := ARRAY(
@@ -311,9 +321,9 @@ BEGIN
     END IF;
   END IF;
   IF cardinality(p_ids) > 0 THEN
-    SELECT array_agg(l.id) INTO v_got
+    SELECT array_agg(l.id), array_agg(l.ctid) INTO v_got, v_tids
     FROM unnest(p_ids, p_claims, p_what) u(id, claim, what) CROSS JOIN LATERAL (
-      SELECT j.id FROM {jobs} j WHERE {mine} AND {extends} FOR UPDATE SKIP LOCKED) l;
+      SELECT j.id, j.ctid FROM {jobs} j WHERE {mine} AND {extends} FOR UPDATE SKIP LOCKED) l;
     WITH changed AS (
       UPDATE {jobs} j SET
         state = CASE u.what WHEN 4 THEN j.state WHEN 2 THEN 3 ELSE 0 END,
@@ -325,7 +335,7 @@ BEGIN
         unique_key = CASE u.what WHEN 2 THEN NULL ELSE j.unique_key END,
         error = coalesce(u.error, j.error)
       FROM unnest(p_ids, p_what, p_at, p_errors) u(id, what, at, error)
-      WHERE j.id = u.id AND j.id = ANY (v_got)
+      WHERE j.id = u.id AND j.ctid = ANY (v_tids)
       RETURNING j.id, u.what = 4 AND j.stop_asked <> 0 AS is_to_stop
     )
     SELECT array_agg(c.id) INTO o_stop FROM changed c WHERE c.is_to_stop;

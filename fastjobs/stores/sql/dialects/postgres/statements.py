@@ -75,7 +75,8 @@ def make_statements(tables: Tables) -> Statements:
         known_kinds=f"SELECT kind FROM {kinds}",
         claim=(
             f"SELECT * FROM {claim}($1::text[], $2::bigint[], $3::integer[], $4::integer[], $5::integer[],"
-            " $6::boolean[], $7::bigint[], $8::boolean, $9::integer, $10::integer, $11::boolean, $12::bigint)"
+            " $6::integer[], $7::boolean[], $8::bigint[], $9::boolean, $10::integer, $11::integer, $12::boolean,"
+            " $13::bigint)"
         ),
         mark=(
             f"SELECT * FROM {mark}($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[],"
