@@ -33,7 +33,7 @@ MAY_IMPORT = {
 # Which packages of others each part may import. The tests of StoreSuite are what needs pytest.
 ALL = {"pydantic", "pydantic_core", "anyio", "typing_extensions"}
 MAY_IMPORT_OTHERS = {
-    "stores": ALL | {"sqlalchemy", "aiosqlite", "sqlite3"},
+    "stores": ALL | {"sqlalchemy", "aiosqlite", "sqlite3", "psycopg"},
     "web": ALL | {"fastapi", "starlette"},
     "telemetry": ALL | {"opentelemetry", "prometheus_client"},
     "testing": ALL | {"pytest", "sqlalchemy", "sqlmodel", "aiosqlite"},

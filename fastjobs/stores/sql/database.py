@@ -51,6 +51,10 @@ class Database(Protocol):
         """Makes the app's transaction one that can be pushed in, and sees to it that each kind has a row."""
         ...
 
+    def tell(self, connection: Connection) -> Callable[[], None] | None:
+        """Has other instances hear of a push in the app's transaction as it commits; or what is to be called then."""
+        ...
+
     def now(self) -> int:
         """The database's now, in Unix microseconds."""
         ...

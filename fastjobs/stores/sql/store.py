@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import ClassVar, Literal, Protocol
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fastjobs.clock import Clock
@@ -18,6 +18,7 @@ from fastjobs.core.marks import Kept, Mark
 from fastjobs.store import Extra, Pusher, SyncPusher
 from fastjobs.stores.sql import operations, transaction
 from fastjobs.stores.sql.database import Database
+from fastjobs.stores.sql.dialects.postgres.database import Postgres
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
 from fastjobs.stores.sql.tables import Tables, make_tables
 
@@ -34,7 +35,7 @@ class _Makes(Protocol):
     ) -> Database: ...
 
 
-_DATABASES: Mapping[str, _Makes] = {"sqlite": SQLite}
+_DATABASES: Mapping[str, _Makes] = {"postgresql": Postgres, "sqlite": SQLite}
 
 
 class SQLStore:
@@ -42,7 +43,8 @@ class SQLStore:
 
     `engine` is the app's, sync or async. The store never uses its pool: it opens a connection of its own by the
     engine's own creator, so with its URL, arguments and connect listeners. On SQLite that is one connection in a
-    thread, which commits all that gathers while the last commit is under way. `migrate`: makes the tables as it
+    thread, which commits all that gathers while the last commit is under way. On Postgres, with asyncpg or psycopg 3,
+    they are at most two for each event loop, and one that listens, none of them held while a job runs. `migrate`: makes the tables as it
     opens, or upgrades older ones, and logs that it did; with False, tables that are missing or older are a
     StoreError. `schema` puts them in a schema, where the database has schemas. `synchronous` is SQLite's: with
     "FULL", the default, a push that has answered is kept through a power cut, with "NORMAL" through a crash of the
@@ -132,8 +134,12 @@ class SQLStore:
 
     async def run_again(self, ids: Sequence[str]) -> list[bool]:
         """Puts failed jobs back, due now, and says of each whether it was there and failed."""
-        now = self._database.now()
-        return await self._database.run(partial(operations.run_again, tables=self._tables, ids=ids, now=now))
+
+        def run_again(connection: Connection) -> list[bool]:
+            # The time is told here, as a server's is known once there is a connection.
+            return operations.run_again(connection, self._tables, ids, self._database.now())
+
+        return await self._database.run(run_again)
 
     async def delete(self, ids: Sequence[str]) -> list[bool]:
         """Removes failed jobs, and says of each whether it was there and failed."""

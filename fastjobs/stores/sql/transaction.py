@@ -39,6 +39,10 @@ class Home(Protocol):
         """Makes the transaction one that can be pushed in, and sees to it that each kind has a row."""
         ...
 
+    def tell(self, connection: Connection) -> Callable[[], None] | None:
+        """Has other instances hear of a push as the transaction commits; or what is to be called then."""
+        ...
+
 
 class Within:
     """Where and how one transaction is pushed in."""
@@ -72,19 +76,22 @@ class Within:
 
     def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         """Pushes, on the thread or in the greenlet where SQLAlchemy's sync side may do I/O."""
-        now = self._home.now()
         connection = self._connection()
         self._check(connection.dialect.name)
         if not jobs:
             return []
         self._home.prepare(connection, [job.kind for job in jobs])
-        ids = operations.push(connection, self._tables, jobs, now)
+        # Only now, as a server's time may have been asked for on this connection.
+        ids = operations.push(connection, self._tables, jobs, self._home.now())
+        tells = self._home.tell(connection)
         watch = (
             watch_session(self._target)
             if isinstance(self._target, Session)
             else watch_connection(self._target)
         )
         watch.tells(self._committed, (job.kind for job in jobs))
+        if tells is not None:
+            watch.tells(tells, ())
         return ids
 
     def _connection(self) -> Connection:

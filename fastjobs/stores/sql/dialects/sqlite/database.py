@@ -138,6 +138,9 @@ class SQLite:
             row = insert(table).values(kind=kind, first_seen=self.now()).on_conflict_do_nothing()
             connection.execute(row)
 
+    def tell(self, connection: Connection) -> None:
+        """Nothing: whoever listens looks at the file."""
+
     def _check_file(self, connection: Connection, opened: Opened | None) -> None:
         """Refuses a transaction of another file, where the job would be kept and nobody would run it."""
         path = files.plain_path(self._engine.url) if opened is None else opened.path

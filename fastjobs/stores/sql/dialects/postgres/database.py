@@ -1,0 +1,278 @@
+"""The queue in a Postgres database: what it has on each loop, and what is known of the database on all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal, TypeVar
+
+from sqlalchemy import BigInteger, Connection, Engine, RootTransaction, func, literal_column, select
+from sqlalchemy.dialects.postgresql import insert
+
+from fastjobs.clock import Clock
+from fastjobs.core.claiming import Claimable, Claimed
+from fastjobs.core.errors import StoreError
+from fastjobs.core.job import NewJob
+from fastjobs.core.marks import GiveBack, Kept, Mark
+from fastjobs.stores.sql import migrations, operations
+from fastjobs.stores.sql.dialects.postgres import claim as claiming
+from fastjobs.stores.sql.dialects.postgres import marks, push
+from fastjobs.stores.sql.dialects.postgres.clock import ServerClock
+from fastjobs.stores.sql.dialects.postgres.gathering import Gathering
+from fastjobs.stores.sql.dialects.postgres.links import Link
+from fastjobs.stores.sql.dialects.postgres.listening import Listening
+from fastjobs.stores.sql.dialects.postgres.notifying import Notifier
+from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
+from fastjobs.stores.sql.dialects.postgres.opening import check_engine, link_opener
+from fastjobs.stores.sql.dialects.postgres.statements import make_statements
+from fastjobs.stores.sql.tables import Tables
+
+log = logging.getLogger("fastjobs")
+
+_T = TypeVar("_T")
+
+_CLOCK = select(literal_column("(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger))
+
+_inherited: list[object] = []
+"""What a fork gave this process of its parent's. To let it go would end connections that the parent has."""
+
+
+class _Here:
+    """What the store has on one loop."""
+
+    def __init__(self, database: Postgres, on_loop: OnLoop, open_link: Callable[[], Awaitable[Link]]) -> None:
+        self.on_loop = on_loop
+        self.notifier = Notifier(on_loop, database.statements.channel)
+        self.gathering = Gathering(on_loop, lambda link, jobs: database.send(self, link, jobs))
+        self.listening = Listening(
+            on_loop, open_link, self.notifier.notify, database.statements.channel, database.pids
+        )
+        self._ready: asyncio.Task[None] | None = None
+        self._waiting = 0
+
+    async def ready(self, prepare: Callable[[Link], Awaitable[None]]) -> None:
+        """Sees to it that the tables were made or looked at, once for all who ask."""
+        if self._ready is not None and self._ready.done():
+            if not self._ready.cancelled() and self._ready.exception() is None:
+                return
+            self._ready = None
+        await self.on_loop.start()
+        if self._ready is None:
+            self._ready = self.on_loop.begin(self.on_loop.call(prepare).run())
+        self._waiting += 1
+        try:
+            await asyncio.shield(self._ready)
+        except asyncio.CancelledError:
+            # One that nobody waits for any more, as the server hangs, must not keep the next from trying anew.
+            if self._waiting == 1 and not self._ready.done():
+                self._ready.cancel()
+                self._ready = None
+            raise
+        finally:
+            self._waiting -= 1
+
+
+class Postgres:
+    """The queue's database on a Postgres server."""
+
+    name = "postgresql"
+
+    def __init__(
+        self,
+        engine: Engine,
+        tables: Tables,
+        clock: Clock | None,
+        *,
+        migrate: bool,
+        synchronous: Literal["FULL", "NORMAL"],
+    ) -> None:
+        check_engine(engine)
+        if synchronous != "FULL":
+            raise StoreError(
+                f"synchronous is SQLite's: leave out synchronous={synchronous!r}, as on Postgres the server's"
+                " synchronous_commit says it"
+            )
+        self.statements = make_statements(tables)
+        self.pids: set[int] = set()
+        """Of the server's processes behind the store's own links."""
+        self._open_link = link_opener(engine)
+        self._tables = tables
+        self._migrates = migrate
+        self._clock = ServerClock(clock)
+        self._known: set[str] = set()
+        self._floors = claiming.Floors()
+        self._are_there = False
+        self._made_in: weakref.ref[RootTransaction] | None = None
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._heres: dict[asyncio.AbstractEventLoop, _Here] = {}
+
+    async def open(self, kinds: Sequence[str]) -> None:
+        """Connects, makes or upgrades the tables, and notes the kinds."""
+        here = await self._ready()
+
+        async def note(link: Link) -> None:
+            await push.note_kinds(link, self.statements, kinds, self.now(), self._known)
+
+        # Also where they are known: to open says that the database can be reached.
+        await here.on_loop.use(note)
+
+    async def close(self) -> None:
+        """Lets the connections of this loop go, once all that was asked before is done."""
+        with self._lock:
+            here = None
+            if self._pid == os.getpid():
+                here = self._heres.pop(asyncio.get_running_loop(), None)
+            if not self._heres:
+                # Whoever opens it again may have made the database anew.
+                self._known, self._are_there = set(), False
+        if here is not None:
+            await here.on_loop.close()
+
+    async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        if not jobs:
+            return []
+        return await (await self._ready()).gathering.push(jobs)
+
+    async def send(self, here: _Here, link: Link, jobs: Sequence[NewJob]) -> list[str | None]:
+        """Sends one statement's worth of jobs."""
+        now, notify = self.now(), here.notifier.is_time()
+        ids = await push.push(link, self.statements, jobs, now, notify, self._known)
+        if any(job.after < 0 if job.at is None else job.at < now for job in jobs):
+            self._floors.forget()
+        if not notify:
+            here.notifier.soon()
+        return ids
+
+    async def claim(
+        self, kinds: Sequence[Claimable], limit: int, ahead: int, others: Claimable | None
+    ) -> Claimed:
+        wanted = claiming.Wanted(tuple(kinds), limit, ahead, others)
+        here = await self._ready()
+        # The time is told once there is a link: a claim that waited for one would make holds that are short.
+        return await here.on_loop.use(
+            lambda link: claiming.claim(link, self.statements, wanted, self.now(), self._floors),
+            undo=lambda claimed: self._give_back(here, claimed),
+        )
+
+    async def mark(self, some: Sequence[Mark]) -> list[Kept]:
+        marks.check(some)
+        asked = list(some)
+        here = await self._ready()
+        kept = await here.on_loop.use(lambda link: marks.mark(link, self.statements, asked, self.now()))
+        if any(isinstance(each, GiveBack) for each in asked):
+            self._floors.forget()
+        return kept
+
+    async def run(self, work: Callable[[Connection], _T]) -> _T:
+        """Runs what is written once for all databases, in a transaction."""
+        here = await self._ready()
+        try:
+            return await here.on_loop.use(lambda link: link.run(work))
+        finally:
+            self._floors.forget()
+
+    @asynccontextmanager
+    async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
+        """Calls `wake`, on the loop, when another instance may have pushed."""
+        here = await self._ready()
+        async with here.listening.listen(wake):
+            yield
+
+    def prepare(self, connection: Connection, kinds: Sequence[str]) -> None:
+        """Sees to it that the time is known, the tables are there for this transaction, and each kind has a row."""
+        if self._clock.is_due():
+            self._clock.measure_sync(lambda: connection.execute(_CLOCK).scalar_one())
+        if not self._are_there:
+            self._make_within(connection)
+        unknown = [kind for kind in kinds if kind not in self._known]
+        table = self._tables.kinds
+        for kind in operations.new_kinds(connection, self._tables, unknown) if unknown else ():
+            row = insert(table).values(kind=kind, first_seen=self.now()).on_conflict_do_nothing()
+            connection.execute(row)
+
+    def tell(self, connection: Connection) -> Callable[[], None] | None:
+        """What is to be called after the commit, from any thread, so that other instances hear of the push."""
+        # A NOTIFY in the transaction has each such commit wait for the others of the whole server; one from a
+        # connection of the queue's own, a little later, doesn't.
+        if self._running():
+            return self._notify
+        connection.execute(select(func.pg_notify(self.statements.channel, "")))
+        return None
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    def _notify(self) -> None:
+        for here in self._running():
+            try:
+                here.on_loop.loop.call_soon_threadsafe(here.notifier.soon)
+            except RuntimeError:
+                continue  # that loop has just been closed
+            return
+
+    def _running(self) -> list[_Here]:
+        with self._lock:
+            heres = list(self._heres.values()) if self._pid == os.getpid() else []
+        return [here for here in heres if here.on_loop.loop.is_running() and not here.on_loop.is_closed]
+
+    async def _ready(self) -> _Here:
+        here = self._here()
+        await here.ready(self._prepare)
+        return here
+
+    def _here(self) -> _Here:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._pid != os.getpid():
+                if self._heres:
+                    _inherited.append(self._heres)
+                self._heres, self.pids, self._pid = {}, set(), os.getpid()
+            found = self._heres.get(loop)
+            if found is not None and not found.on_loop.is_closed:
+                return found
+            for closed in [each for each in self._heres if each.is_closed()]:
+                self._heres.pop(closed).on_loop.abandon()
+            on_loop = OnLoop(self._open_link, self._clock, self.pids)
+            made = self._heres[loop] = _Here(self, on_loop, self._open_link)
+            return made
+
+    async def _prepare(self, link: Link) -> None:
+        if not self._are_there:
+            await link.run(self._make)
+            self._are_there = True
+
+    def _make(self, connection: Connection) -> None:
+        if migrations.found_version(connection, self._tables) >= migrations.latest():
+            return
+        if not self._migrates:
+            migrations.check(connection, self._tables)
+        migrations.migrate(connection, self._tables)
+
+    def _make_within(self, connection: Connection) -> None:
+        # The store's first call is this push: the tables come with the app's transaction, or go with it. That
+        # they are there is remembered once they were found in a transaction that hadn't made them itself.
+        made_in = self._made_in() if self._made_in is not None else None
+        if migrations.found_version(connection, self._tables) >= migrations.latest():
+            self._are_there = made_in is None or made_in is not connection.get_transaction()
+            return
+        self._make(connection)
+        transaction = connection.get_transaction()
+        self._made_in = None if transaction is None else weakref.ref(transaction)
+
+    def _give_back(self, here: _Here, claimed: Claimed) -> None:
+        """Undoes a claim whose caller has gone, without waiting for it."""
+        some = [GiveBack(job.id, job.claim) for job in claimed.jobs]
+        if not some or here.on_loop.is_closed:
+            return
+
+        async def give_back(link: Link) -> None:
+            await marks.mark(link, self.statements, some, self.now())
+            self._floors.forget()
+
+        here.on_loop.begin(here.on_loop.call(give_back).run())

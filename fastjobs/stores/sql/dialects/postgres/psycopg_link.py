@@ -1,0 +1,284 @@
+"""The links over psycopg 3: one for an AsyncEngine on the loop, one for a sync Engine in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import rows, sql
+from psycopg.pq import ConnStatus, TransactionStatus
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.util import greenlet_spawn
+
+from fastjobs.core.errors import StoreError
+from fastjobs.stores.sql.dialects.postgres.links import (
+    GREETING,
+    READ_COMMITTED,
+    Greeting,
+    Opened,
+    is_from_the_server,
+    is_the_drivers,
+)
+
+_T = TypeVar("_T")
+_LOOKS_EVERY = 60.0
+_ANSWERS_WITHIN = 10.0
+
+
+class AsyncPsycopgLink:
+    """A link over psycopg's AsyncConnection."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._driver: psycopg.AsyncConnection[Any] = opened.driver
+        self._cursor = psycopg.AsyncRawCursor(self._driver, row_factory=rows.tuple_row)
+        self.pid = 0
+        self.is_pooled = False
+        self.greeting: Greeting
+
+    @classmethod
+    async def open(cls, engine: Engine) -> AsyncPsycopgLink:
+        _check_driver()
+        opened: Opened = await greenlet_spawn(Opened, engine)
+        link = cls(opened)
+        try:
+            await link._driver.set_autocommit(True)
+            ((pid, version, isolation, clock),) = await link.fetch(GREETING)
+            link.greeting = Greeting(pid, version, isolation, clock)
+            link.greeting.check()
+            link.pid, link.is_pooled = pid, link._driver.info.backend_pid != pid
+            if isolation != "read committed":
+                await link.fetch(READ_COMMITTED)
+        except BaseException:
+            await link.close()
+            raise
+        return link
+
+    async def fetch(self, text: str, *values: object) -> Sequence[Sequence[Any]]:
+        await self._cursor.execute(_constant(text), values)
+        return await self._cursor.fetchall() if self._cursor.description else []
+
+    async def run(self, work: Callable[[Connection], _T]) -> _T:
+        await self._driver.set_autocommit(False)
+        try:
+            return await greenlet_spawn(lambda: self._opened.in_transaction(work))
+        finally:
+            if _is_idle(self._driver):
+                await self._driver.set_autocommit(True)
+
+    def is_usable(self) -> bool:
+        return _is_idle(self._driver) and self._driver.autocommit and not _is_hung_up(self._driver)
+
+    def is_answer(self, error: BaseException) -> bool:
+        return _is_answer(error)
+
+    async def listen(self, channel: str, listening: Callable[[], None], heard: Callable[[int], None]) -> None:
+        await self._cursor.execute(_listen(channel))
+        listening()
+        while True:
+            async for notice in self._driver.notifies(timeout=_LOOKS_EVERY):
+                heard(notice.pid)
+            # A connection that a firewall has forgotten says nothing by itself.
+            async with asyncio.timeout(_ANSWERS_WITHIN):
+                await self._cursor.execute("SELECT 1")
+
+    def abort(self) -> None:
+        _cut(self._driver)
+
+    async def close(self) -> None:
+        await self._driver.close()
+
+
+class SyncPsycopgLink:
+    """A link over psycopg's Connection, in a daemon thread of its own: one call is in it at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._opened: Opened | None = None
+        self._driver: psycopg.Connection[Any]
+        self._cursor: psycopg.RawCursor[tuple[Any, ...]]
+        self._is_busy = False
+        self._is_ending = False
+        self.pid = 0
+        self.is_pooled = False
+        self.greeting: Greeting
+        threading.Thread(target=self._serve, name="fastjobs postgres link", daemon=True).start()
+
+    @classmethod
+    async def open(cls, engine: Engine) -> SyncPsycopgLink:
+        _check_driver()
+        link = cls(engine)
+        try:
+            await link._call(link._open)
+        except BaseException:
+            link._end()
+            raise
+        return link
+
+    async def fetch(self, text: str, *values: object) -> Sequence[Sequence[Any]]:
+        return await self._call(lambda: self._fetch(text, *values))
+
+    async def run(self, work: Callable[[Connection], _T]) -> _T:
+        return await self._call(lambda: self._run(work))
+
+    def is_usable(self) -> bool:
+        return (
+            not self._is_busy
+            and _is_idle(self._driver)
+            and self._driver.autocommit
+            and not _is_hung_up(self._driver)
+        )
+
+    def is_answer(self, error: BaseException) -> bool:
+        return _is_answer(error)
+
+    async def listen(self, channel: str, listening: Callable[[], None], heard: Callable[[int], None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def tell(callback: Callable[..., None], *values: int) -> None:
+            if not self._is_ending:
+                loop.call_soon_threadsafe(callback, *values)
+
+        def hear() -> None:
+            self._cursor.execute(_listen(channel))
+            tell(listening)
+            while not self._is_ending:
+                for notice in self._driver.notifies(timeout=_LOOKS_EVERY):
+                    tell(heard, notice.pid)
+                self._cursor.execute("SELECT 1")
+
+        await self._call(hear)
+
+    def abort(self) -> None:
+        if self._opened is not None:
+            _cut(self._driver)
+
+    async def close(self) -> None:
+        if self._is_busy:
+            self.abort()
+        self._end()
+
+    def _end(self) -> None:
+        self._is_ending = True
+        self._calls.put(None)
+
+    async def _call(self, work: Callable[[], _T]) -> _T:
+        waits: Future[_T] = Future()
+        self._is_busy = True
+        self._calls.put((work, waits))
+        return await asyncio.wrap_future(waits)
+
+    def _serve(self) -> None:
+        try:
+            while (call := self._calls.get()) is not None:
+                work, waits = call
+                # Whoever waits and is cancelled leaves the statement to its end: the link isn't used until then.
+                is_wanted = waits.set_running_or_notify_cancel()
+                answer, failure = None, None
+                try:
+                    if is_wanted:
+                        answer = work()
+                except BaseException as error:
+                    failure = error
+                # Before the answer, as whoever gets it may use the link at once.
+                self._is_busy = False
+                try:
+                    if not is_wanted:
+                        pass
+                    elif failure is not None:
+                        waits.set_exception(failure)
+                    else:
+                        waits.set_result(answer)
+                except RuntimeError:
+                    pass  # the loop that waited has been closed
+                del call, work, waits, answer, failure
+        finally:
+            if self._opened is not None:
+                self._driver.close()
+
+    def _open(self) -> None:
+        self._opened = Opened(self._engine)
+        self._driver = self._opened.driver
+        self._driver.autocommit = True
+        self._cursor = psycopg.RawCursor(self._driver, row_factory=rows.tuple_row)
+        ((pid, version, isolation, clock),) = self._fetch(GREETING)
+        self.greeting = Greeting(pid, version, isolation, clock)
+        self.greeting.check()
+        self.pid, self.is_pooled = pid, self._driver.info.backend_pid != pid
+        if isolation != "read committed":
+            self._fetch(READ_COMMITTED)
+
+    def _fetch(self, text: str, *values: object) -> Sequence[Sequence[Any]]:
+        self._cursor.execute(_constant(text), values)
+        return self._cursor.fetchall() if self._cursor.description else []
+
+    def _run(self, work: Callable[[Connection], _T]) -> _T:
+        assert self._opened is not None
+        self._driver.autocommit = False
+        try:
+            return self._opened.in_transaction(work)
+        finally:
+            if _is_idle(self._driver):
+                self._driver.autocommit = True
+
+
+def _check_driver() -> None:
+    if not hasattr(psycopg, "RawCursor"):
+        raise StoreError(
+            f"psycopg {psycopg.__version__} is too old: the queue needs 3.2 or newer (RawCursor)."
+            " Install psycopg>=3.2"
+        )
+
+
+def _constant(text: str) -> bytes:
+    # Its types want literals where a str is given. Statements are made of constants and checked names elsewhere.
+    return text.encode()
+
+
+def _listen(channel: str) -> sql.Composed:
+    return sql.SQL("LISTEN {}").format(sql.Identifier(channel))
+
+
+def _is_answer(error: BaseException) -> bool:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    # Without a code, DataError and its like were raised here, before anything was sent.
+    unsent = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError)
+    return is_from_the_server(error) or not is_the_drivers(error) or isinstance(cause, unsent)
+
+
+def _is_idle(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    return not driver.closed and driver.pgconn.transaction_status == TransactionStatus.IDLE
+
+
+def _is_hung_up(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Whether the server has closed the connection: an idle one has nothing to read but that, or a notice."""
+    try:
+        # What was said before the end comes first, and is read before it.
+        for _ in range(3):
+            if not select.select([driver.fileno()], [], [], 0)[0]:
+                break
+            driver.pgconn.consume_input()
+    except (psycopg.Error, OSError, ValueError):
+        # ValueError: a file descriptor over what select takes. Then the next call finds out.
+        return driver.closed
+    return driver.pgconn.status != ConnStatus.OK
+
+
+def _cut(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    # libpq has no call that another thread may end its wait by; its socket's end does.
+    if driver.closed:
+        return
+    try:
+        with socket.fromfd(driver.fileno(), socket.AF_INET, socket.SOCK_STREAM) as cut:
+            cut.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # the other side has hung up before
