@@ -12,10 +12,14 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fastjobs.cli.mistake import Mistake
+from fastjobs.core.errors import QueueError
 from fastjobs.runtime.queue import Queue
+
+if TYPE_CHECKING:
+    from fastjobs.stores.sql.store import SQLStore
 
 ENVIRONMENT = "FASTJOBS_QUEUE"
 _TARGET = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)(\(\))?\Z")
@@ -36,6 +40,24 @@ def queue_named(argument: str | None) -> tuple[str, Queue]:
     if not isinstance(found, Queue):
         raise Mistake(f"{named} is no queue but {_kind_of(found)}")
     return named, found
+
+
+def sql_store(named: str, queue: Queue) -> SQLStore:
+    """The queue's SQLStore; a Mistake where it has another store, or none yet."""
+    from fastjobs.stores.sql.store import SQLStore  # not before it's needed: it loads SQLAlchemy
+
+    try:
+        store = queue.store
+    except QueueError:
+        raise Mistake(
+            f"{named} has no store yet: name a queue that has one as it's imported, or a function that makes it, as in"
+            " app:make()"
+        ) from None
+    if not isinstance(store, SQLStore):
+        raise Mistake(
+            f"{named} keeps its jobs in {_kind_of(store)}, and this is about an SQLStore's database"
+        )
+    return store
 
 
 def thing(named: str, what: str, example: str) -> Any:

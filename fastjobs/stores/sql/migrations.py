@@ -79,7 +79,7 @@ def check(connection: Connection, tables: Tables) -> None:
     )
     raise StoreError(
         f"the database {what}. Open it once with SQLStore(engine, migrate=True), which is the default and makes"
-        " them, as a user who may"
+        " them, as a user who may; or have someone run what `fastjobs schema` prints, where there are none yet"
     )
 
 

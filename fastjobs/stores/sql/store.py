@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import ClassVar, Literal, Protocol
@@ -20,6 +20,8 @@ from fastjobs.stores.sql import operations, transaction
 from fastjobs.stores.sql.database import Database
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
+from fastjobs.stores.sql.inspecting import Finding, examine
+from fastjobs.stores.sql.script import script
 from fastjobs.stores.sql.tables import Tables, make_tables
 
 
@@ -87,6 +89,21 @@ class SQLStore:
             synchronous=synchronous,
         )
         self._opens = 0
+        self._synchronous = synchronous
+
+    def ddl(self) -> str:
+        """The statements that make the store's tables, as `fastjobs schema` prints them: for psql or sqlite3."""
+        return script(self._tables, self._engine.dialect.name)
+
+    async def examine(self, kinds: Collection[str] = (), *, deep: bool = False) -> list[Finding]:
+        """What `fastjobs doctor` says of the store's database; `kinds` are those that the app has.
+
+        Nothing is written, and the store need not be open. `deep` reads the whole of a SQLite file, too. Raises
+        StoreError or the driver's error where it can't connect.
+        """
+        return await examine(
+            self._engine, self._tables, kinds=kinds, synchronous=self._synchronous, deep=deep
+        )
 
     async def open(self, kinds: Sequence[str] = ()) -> None:
         """Connects, makes or upgrades the tables, and notes the kinds' names. Each open has its close."""
