@@ -17,6 +17,7 @@ from fastjobs.core.errors import (
     FastjobsError,
     LostWorker,
     NotAwaited,
+    NotCommitted,
     OutOfAttempts,
     PayloadError,
     Permanent,
@@ -43,6 +44,7 @@ from fastjobs.web.transactions import InTx, SyncInTx, jobs_in_tx
 
 if TYPE_CHECKING:
     from fastjobs import sqlite
+    from fastjobs.stores.sql.raw import raw
     from fastjobs.stores.sql.store import SQLStore
 
 __version__ = "0.1.0"
@@ -51,17 +53,18 @@ __all__ = [
     # the queue
     "Queue", "Kind", "Kinds", "current_job", "Permanent", "Retry", "Snooze", "Outcome", "Ran", "Health",
     # where its jobs are kept
-    "Store", "Extra", "supports", "Memory", "SQLStore", "sqlite",
+    "Store", "Extra", "supports", "Memory", "SQLStore", "sqlite", "raw",
     # beside a web app
     "lifespan", "jobs_in_tx", "InTx", "SyncInTx", "RequestIDMiddleware", "request_id", "CarryRequestID", "Carrier",
     # errors
     "FastjobsError", "RegistrationError", "StoreError", "QueueError", "PushError", "PayloadError", "CarryError",
-    "NotAwaited", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
+    "NotAwaited", "NotCommitted", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
 ]  # fmt: skip
 
 # The module behind each door, what of it is meant (all of it, where nothing is said), and the extra it needs.
 _DOORS = {
     "SQLStore": ("fastjobs.stores.sql.store", "SQLStore", "sqlite"),
+    "raw": ("fastjobs.stores.sql.raw", "raw", "sqlite"),
     "sqlite": ("fastjobs.sqlite", "", "sqlite"),
 }
 

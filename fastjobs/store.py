@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 __all__ = [
-    "CancelStore", "CarryStore", "Claimable", "Claimed", "CountsStore", "Done", "DoneInStore", "Extend", "Extra",
-    "Fail", "FailedJob", "FailedStore", "GiveBack", "HoldBack", "Job", "Kept", "KindCount", "LifecycleStore",
-    "ListenStore", "Mark", "NewJob", "PauseStore", "PruneStore", "Pusher", "Run", "ScheduleStore", "Store",
-    "SyncPusher", "ThrottleStore", "TransactionStore", "TryAgain", "require", "supports",
+    "CancelStore", "CarryStore", "Claimable", "Claimed", "CountsStore", "Done", "DoneInStore", "Ender", "Extend",
+    "Extra", "Fail", "FailedJob", "FailedStore", "GiveBack", "HoldBack", "Job", "Kept", "KindCount",
+    "LifecycleStore", "ListenStore", "Mark", "NewJob", "PauseStore", "PruneStore", "Pusher", "Run", "ScheduleStore",
+    "Store", "SyncEnder", "SyncPusher", "ThrottleStore", "TransactionStore", "TryAgain", "require", "supports",
 ]  # fmt: skip
 
 
@@ -199,13 +199,45 @@ class TransactionStore(Store, Protocol):
         ...
 
 
+class Ender(Protocol):
+    """Marks one job done through someone's transaction (DONE_IN)."""
+
+    sync: ClassVar[Literal[False]] = False
+
+    def done(self) -> Coroutine[Any, Any, bool]:
+        """Marks it done as the transaction commits, and not at all as it, or its savepoint, rolls back.
+
+        Answers whether its claim has it: False changes nothing, as `Kept.LOST`. Until the transaction has ended no
+        claim takes the job, also after its hold, and a mark of it is answered BUSY, or waits.
+        """
+        ...
+
+
+class SyncEnder(Protocol):
+    """Marks one job done through someone's sync transaction (DONE_IN)."""
+
+    sync: ClassVar[Literal[True]] = True
+
+    def done(self) -> bool:
+        """As `Ender.done`."""
+        ...
+
+
 class DoneInStore(Store, Protocol):
     """Marks a job done through a transaction of the app's own (DONE_IN)."""
 
     def done_within(
-        self, tx: object, job: Job
-    ) -> Callable[[], Coroutine[Any, Any, bool]] | Callable[[], bool]:
-        """What marks the job done in `tx`, and answers whether its claim had it; sync for a sync transaction."""
+        self,
+        tx: object,
+        job: Job,
+        committed: Callable[[], None] = lambda: None,
+        unfinished: Callable[[], str | None] = lambda: None,
+    ) -> Ender | SyncEnder:
+        """What marks the claimed job done in `tx`: a SyncEnder for a sync session or connection, else an Ender.
+
+        `tx`, `unfinished` and the StoreError are those of `TransactionStore.within`, and so is `committed`, but for
+        a transaction whose end no one is told of: there it may never be called.
+        """
         ...
 
 

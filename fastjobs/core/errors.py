@@ -52,8 +52,15 @@ class NotAwaited(FastjobsError):
     """A transaction was about to commit with a push in it that was never awaited. It didn't commit."""
 
 
+class NotCommitted(FastjobsError):
+    """A handler called `done_in` and ended, and its transaction was not committed: the job runs again."""
+
+
 class ClaimLost(FastjobsError):
-    """This job's claim has ended: its hold ran out and another claim has it, or it was marked already."""
+    """This job's claim has ended: its hold ran out and another claim has it, or it was marked already.
+
+    `done_in` raises it. Let out of the handler's transaction, it rolls that back, so that nothing is done twice.
+    """
 
 
 class StoreTimeout(FastjobsError, TimeoutError):

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from fastjobs.core.errors import QueueError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    from sqlalchemy.orm import Session, scoped_session
+
+    from fastjobs.stores.sql.raw import RawAsync, RawSync
+
+    SyncTx = Session | Connection | scoped_session[Any] | RawSync
+    AsyncTx = AsyncSession | AsyncConnection | async_scoped_session[Any] | RawAsync
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +32,34 @@ class CurrentJob:
     """What the attempt before failed with; None for the first."""
     carried: Mapping[str, str]
     """What its push carried, by name."""
+    _done_in: Callable[[object], Coroutine[Any, Any, None] | None] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @overload
+    def done_in(self, tx: SyncTx) -> None: ...
+    @overload
+    def done_in(self, tx: AsyncTx) -> Coroutine[Any, Any, None]: ...
+    def done_in(self, tx: Any) -> Any:
+        """Marks the job done through the handler's own transaction: its writes and its end commit together.
+
+        `tx` is what `Kind.in_` takes, but for a Store: `await current_job().done_in(session)` for an async one, with
+        no await for a sync one, in a `def` handler. The job is done once that commits, and whatever happens to the
+        handler then, it doesn't run again: what it raises after the commit goes to the log as a warning. Where it
+        isn't committed as the handler ends, the attempt has failed, with a NotCommitted or with what the handler
+        raised. From this call on the hold isn't renewed, so commit soon.
+
+        Raises ClaimLost where another claim has the job by now: let it out, so that the transaction rolls back.
+        Raises QueueError for a second call in one run, in an on_fail, after the handler has ended, and with
+        `process=True`; StoreError for a transaction that isn't the store's, and a store without DONE_IN. A commit
+        with a `done_in` that was never awaited raises NotAwaited, and doesn't commit.
+        """
+        if self._done_in is None:
+            raise QueueError(
+                "done_in is for a handler that the queue runs in the app's own process: with process=True, the end of"
+                " a job is kept outside of any transaction of the handler's"
+            )
+        return self._done_in(tx)
 
 
 class HasJob(Protocol):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from fastjobs.core.marks import GiveBack
 from fastjobs.core.verdict import Cut
+from fastjobs.runtime import ending
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.ledger import BUSY_AGAIN
 from fastjobs.runtime.life import claimables
@@ -19,7 +20,7 @@ from fastjobs.runtime.runner import Runner
 from fastjobs.runtime.settings import LET_GO, Settings
 from fastjobs.runtime.telling import Teller, waited
 from fastjobs.runtime.waiting import limited, pause
-from fastjobs.store import Kept, Store
+from fastjobs.store import Kept, Mark, Store
 
 T = TypeVar("T")
 
@@ -80,12 +81,20 @@ class Drain:
         mark = ended.verdict.mark
         if mark is None:
             return
+        asks = ending.asks(ended.run)
+        if asks is not None:
+            kept = await self._marked(asks)
+            if ending.is_done(ended.run, kept, self._settings.clock.monotonic()):
+                self._teller.done_in(ended)
+                return
+        await self._on_fail(self._teller.ended(ended, await self._marked(mark), False))
+
+    async def _marked(self, mark: Mark) -> Kept:
         while True:
             (kept,) = await limited(self._store.mark([mark]), "a mark")
             if kept is not Kept.BUSY:
-                break
+                return kept
             await pause(self._settings.clock, BUSY_AGAIN)
-        await self._on_fail(self._teller.ended(ended, kept, False))
 
     async def _give_back(self, run: Run) -> None:
         await limited(self._store.mark([GiveBack(run.job.id, run.job.claim, error="stopped")]), "a mark")

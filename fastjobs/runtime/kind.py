@@ -17,15 +17,12 @@ from fastjobs.runtime.handlers import Signature, signature
 from fastjobs.runtime.pushing import AsyncPush, SyncPush, Unfinished
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
-    from sqlalchemy.orm import Session, scoped_session
-
+    from fastjobs.runtime import current
     from fastjobs.runtime.queue import Queue
     from fastjobs.store import Pusher, Store, SyncPusher
 
-    SyncTx = Session | Connection | scoped_session[Any]
-    AsyncTx = AsyncSession | AsyncConnection | async_scoped_session[Any] | Store
+    SyncTx = current.SyncTx
+    AsyncTx = current.AsyncTx | Store
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -125,8 +122,9 @@ class Kind(Generic[T]):
     def in_(self, tx: Any) -> Any:
         """This kind, pushing through a transaction of the app's own: kept as it commits, or not at all.
 
-        `tx` is a Session, AsyncSession (SQLModel's too), Connection, AsyncConnection or a scoped session. A sync
-        one gives a sync push, an async one a push to await. A Store may stand for one. The commit wakes the
+        `tx` is a Session, AsyncSession (SQLModel's too), Connection, AsyncConnection, a scoped session, or what
+        `fastjobs.raw` makes of a driver's connection. A sync one gives a sync push, an async one a push to await. A
+        Store may stand for one. The commit wakes the
         queue. StoreError for anything else, and where the store has no transactions.
         """
         unfinished = Unfinished()

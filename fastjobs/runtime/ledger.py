@@ -15,7 +15,7 @@ from fastjobs.clock import Clock
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.outage import Outage
 from fastjobs.runtime.waiting import limited, pause
-from fastjobs.store import Kept, Mark, Store
+from fastjobs.store import Extend, Kept, Mark, Store
 
 MOST = 1000
 """How many marks one write takes."""
@@ -124,9 +124,12 @@ class Ledger:
         if over:
             self._entries = deque(entry for entry in self._entries if entry.until > now)
             for entry in over:
+                ends = not isinstance(entry.mark, Extend)
                 say(
                     logging.ERROR,
-                    "the end of a job was not kept while it was held, and it runs again",
+                    "the end of a job was not kept while it was held, and it runs again"
+                    if ends
+                    else "whether a job's done_in was committed was not told while it was held: it runs again if not",
                     job=entry.mark.id,
                     mark=type(entry.mark).__name__,
                 )

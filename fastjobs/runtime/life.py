@@ -17,6 +17,7 @@ from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import StoreError
 from fastjobs.core.marks import GiveBack, Kept, Mark, TryAgain
 from fastjobs.core.verdict import Cut
+from fastjobs.runtime import ending
 from fastjobs.runtime.feed import Feed
 from fastjobs.runtime.health import Health, Vitals
 from fastjobs.runtime.kind import Kind
@@ -200,7 +201,18 @@ class Life:
         self._runs.discard(run)
         self.feed.pace.took(ended.took)
         if held and ended.verdict.mark is not None:
-            self._mark(ended.verdict.mark, run, partial(self._kept, ended))
+            asks = None if run.ending is None else ending.asks(run)
+            if asks is None:
+                self._mark(ended.verdict.mark, run, partial(self._kept, ended))
+            else:
+                self._mark(asks, run, partial(self._asked, ended))
+
+    def _asked(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
+        """Its handler called done_in: only where the job isn't done by that, its end is marked."""
+        if ending.is_done(ended.run, kept, self._clock.monotonic()):
+            self._teller.done_in(ended)
+        elif kept is not None and ended.verdict.mark is not None:
+            self._mark(ended.verdict.mark, ended.run, partial(self._kept, ended))
 
     def _kept(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
         mark = ended.verdict.mark

@@ -89,7 +89,15 @@ class AsyncPush(Generic[T]):
         pusher = self._pusher
         if self._store is not None:  # a transaction's calls are the app's own; a store's have their limit
             pusher = _Limited(self._store)
-        later = Later(pusher, jobs, answer, self._unfinished, self._kind.name)
+
+        async def pushed() -> R:
+            return answer(await pusher.push(jobs))
+
+        text = (
+            f"a push of {self._kind.name!r} in this transaction was never awaited, so its job isn't in it:"
+            " write await jobs(kind).push(…), or await kind.in_(tx).push(…)"
+        )
+        later = Later(pushed, self._unfinished, text)
         self._unfinished.pending.append(later)
         return later
 
@@ -107,7 +115,7 @@ class _Limited:
 
 
 class Unfinished:
-    """The pushes of one `in_` that were made and not awaited yet."""
+    """What was to be awaited before its transaction's commit, and wasn't yet: pushes of one `in_`, or a `done_in`."""
 
     def __init__(self) -> None:
         self.pending: list[Later[Any]] = []
@@ -116,29 +124,19 @@ class Unfinished:
         """What to say of the first of them, once; None where there's none."""
         if not self.pending:
             return None
-        kind = self.pending[0].kind
+        text = self.pending[0].text
         # It has been told, and its transaction doesn't commit: the next one has nothing of it.
         self.pending.clear()
-        return (
-            f"a push of {kind!r} in this transaction was never awaited, so its job isn't in it:"
-            " write await jobs(kind).push(…), or await kind.in_(tx).push(…)"
-        )
+        return text
 
 
 class Later(Coroutine[Any, Any, R]):
-    """A push that runs as it's awaited: a coroutine that knows whether it was."""
+    """What runs as it's awaited: a coroutine that knows whether it was."""
 
-    def __init__(
-        self,
-        pusher: Pusher,
-        jobs: Sequence[NewJob],
-        answer: Callable[[list[str | None]], R],
-        unfinished: Unfinished,
-        kind: str,
-    ) -> None:
-        self.kind = kind
-        self._make: Callable[[], Coroutine[Any, Any, list[str | None]]] = lambda: pusher.push(jobs)
-        self._answer = answer
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, R]], unfinished: Unfinished, text: str) -> None:
+        """`text` is what to say where it was never awaited."""
+        self.text = text
+        self._make = make
         self._unfinished = unfinished
         self._running: Coroutine[Any, Any, R] | None = None
 
@@ -146,11 +144,8 @@ class Later(Coroutine[Any, Any, R]):
         if self._running is None:
             if self in self._unfinished.pending:
                 self._unfinished.pending.remove(self)
-            self._running = self._run()
+            self._running = self._make()
         return self._running
-
-    async def _run(self) -> R:
-        return self._answer(await self._make())
 
     def __await__(self) -> Generator[Any, Any, R]:
         return self._started().__await__()

@@ -71,10 +71,14 @@ class Renewal:
                 self.outage.failed(error), min(run.hold for run in due) / SECOND / 10
             )
             for run in due:
-                run.renew_at = again
+                if run.ending is None or not run.ending.sent:
+                    run.renew_at = again
             return
         self.outage.over()
         for run, answer in zip(due, kept, strict=True):
+            if run.ending is not None and run.ending.sent:
+                run.renew_at = FAR  # its done_in came meanwhile: a job that is gone may be one that is done
+                continue
             if answer is Kept.LOST:
                 run.renew_at = FAR
                 if run in self._runs:

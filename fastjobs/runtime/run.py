@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fastjobs.core.carrier import unpacked
@@ -12,6 +13,7 @@ from fastjobs.core.duration import SECOND
 from fastjobs.core.job import Job
 from fastjobs.core.request_id import carried_id
 from fastjobs.core.verdict import Cut, Verdict
+from fastjobs.runtime import ending
 from fastjobs.runtime.current import CurrentJob, running_job
 from fastjobs.runtime.kind import Kind
 
@@ -27,8 +29,8 @@ class Run:
     """A held job: waiting for a worker here, or being run."""
 
     __slots__ = (
-        "carried", "claimed_at", "cut", "deadline", "drive", "hold", "job", "kind", "off_loop", "renew_at",
-        "started", "task", "until", "waited",
+        "carried", "claimed_at", "cut", "deadline", "drive", "ending", "hold", "job", "kind", "off_loop",
+        "renew_at", "started", "task", "until", "waited",
     )  # fmt: skip
 
     def __init__(self, job: Job, kind: Kind[Any], hold: int, claimed_at: float, waited: float) -> None:
@@ -46,6 +48,8 @@ class Run:
         """Why the queue cancelled its handler, if it did."""
         self.task: asyncio.Task[Any] | None = None
         """The task that drives its handler."""
+        self.ending: ending.Ending | None = None
+        """Its done_in, if its handler called it."""
         self.drive: Drive | None = None
         self.off_loop = False
         """Whether what runs just now is in a thread or a process, so that its task only waits for it."""
@@ -55,6 +59,10 @@ class Run:
         """The hold counts from this monotonic time: it's renewed once a third of it has gone."""
         self.until = moment + self.hold / SECOND
         self.renew_at = moment + self.hold / SECOND / 3
+
+    def leave_renewal(self) -> None:
+        """Its hold is renewed no more. From any thread."""
+        self.renew_at = FAR
 
     def context(self) -> Context:
         """A fresh context in which `current_job()` is this job. What it carried is not restored in it yet."""
@@ -66,7 +74,12 @@ class Run:
         """The job, as `current_job()` answers it."""
         job = self.job
         return CurrentJob(
-            id=job.id, kind=job.kind, attempt=job.attempts, last_error=job.error, carried=self.carried
+            id=job.id,
+            kind=job.kind,
+            attempt=job.attempts,
+            last_error=job.error,
+            carried=self.carried,
+            _done_in=partial(ending.done_in, self),
         )
 
     def fields(self) -> dict[str, object]:

@@ -22,6 +22,7 @@ from fastjobs.runtime import driving
 from fastjobs.runtime.carrying import restore
 from fastjobs.runtime.deadlines import Deadlines
 from fastjobs.runtime.driving import Drive
+from fastjobs.runtime.ending import in_on_fail
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.off_loop import OffLoop
 from fastjobs.runtime.run import FAR, Ended, Owed, Run
@@ -61,9 +62,18 @@ class Runner:
             raised = await self._drive(run, is_async, kind.handler)
         if raised is not None and run.cut is None and self.closing():
             run.cut = Cut.STOP  # by whoever closes the loop, and that is no fault of the job's
+        if run.ending is not None:
+            return self._ended_in(run, run.ending.error(raised), raised)
         took = self._clock.monotonic() - run.started
         chance = 0.0 if raised is None else self._clock.random()
         made = verdict(job, kind.options, raised, run.cut, chance, self._settings.permanent)
+        return Ended(run, made, took, raised)
+
+    def _ended_in(self, run: Run, error: BaseException | None, raised: BaseException | None) -> Ended[Run]:
+        """The end of a handler that called done_in: its verdict is for where the job isn't done by that."""
+        took = self._clock.monotonic() - run.started
+        chance = self._clock.random()
+        made = verdict(run.job, run.kind.options, error, run.cut, chance, self._settings.permanent)
         return Ended(run, made, took, raised)
 
     async def on_fail(self, owed: Owed) -> None:
@@ -77,7 +87,7 @@ class Runner:
         except PayloadError as unfit:
             say_error("on_fail was not run, as the payload doesn't fit", unfit, **run.fields())
             return
-        run.cut = None
+        run.cut, run.ending = None, in_on_fail()
         if kind.failed_takes_value:
             raised = await self._drive(run, kind.failed_is_async, failed, value, error, held=False)
         else:

@@ -54,6 +54,27 @@ class Teller:
             say(logging.WARNING, "on_fail was not run, as the payload doesn't fit", **run.fields())
         return None
 
+    def done_in(self, ended: Ended[Run]) -> None:
+        """A job was done by its handler's own commit, whatever became of the handler then."""
+        run, raised = ended.run, ended.error
+        if raised is not None and run.cut is not Cut.STOP:
+            say(
+                logging.WARNING,
+                "a handler failed after it had committed its job as done: the job doesn't run again",
+                raised,
+                **run.fields(),
+                err=error_text(raised),
+                where=error_place(raised) or None,
+            )
+        elif log.isEnabledFor(logging.DEBUG):
+            say(
+                logging.DEBUG,
+                "a job is done, by its handler's commit",
+                **run.fields(),
+                took=f"{ended.took:.3f}s",
+            )
+        self._observed(run, Outcome.DONE, None, ended.took)
+
     def exhausted(self, run: Run, attempts: int) -> Owed | None:
         """A claim failed a job, as its attempts were used up. What is owed to it, if anything."""
         job = run.job

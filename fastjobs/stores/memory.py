@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import takewhile
 from threading import RLock
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from fastjobs.clock import Clock, SystemClock
 from fastjobs.core.claiming import Claimable, Claimed
@@ -25,14 +25,17 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.exhausted import exhausted_text
 from fastjobs.core.job import FailedJob, Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
-from fastjobs.store import Extra, Pusher, SyncPusher
+from fastjobs.store import Ender, Extra, Pusher, SyncEnder, SyncPusher
+
+if TYPE_CHECKING:
+    from fastjobs.stores.staging import Staged
 
 log = logging.getLogger("fastjobs")
 
 
 class _State(Enum):
-    NEW = auto()
-    """In no line yet: its transaction has yet to commit."""
+    STAGED = auto()
+    """In no line: the transaction that pushes it, or marks it done, has yet to end."""
     WAITING = auto()
     HELD = auto()
     FAILED = auto()
@@ -48,7 +51,7 @@ class _Row:
     run_at: int
     created_at: int
     carried: str | None
-    state: _State = _State.NEW
+    state: _State = _State.STAGED
     attempts: int = 0
     claim: int = 0
     claimed: bool = False
@@ -83,7 +86,7 @@ class Memory:
     and connections and stages what is pushed until they commit, so that a route's tests need no table of jobs.
     """
 
-    extras: ClassVar[Extra] = Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.LISTEN
+    extras: ClassVar[Extra] = Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.DONE_IN | Extra.LISTEN
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or SystemClock()
@@ -217,6 +220,46 @@ class Memory:
             with self._lock:
                 self._wakes.remove(wake)
 
+    def done_within(
+        self,
+        tx: object,
+        job: Job,
+        committed: Callable[[], None] = lambda: None,
+        unfinished: Callable[[], str | None] = lambda: None,
+    ) -> Ender | SyncEnder:
+        """See `fastjobs.store.DoneInStore.done_within`: SQLAlchemy's sessions and connections."""
+        from fastjobs.stores.staging import Hooks, ender
+
+        return ender(tx, Hooks(lambda _: self._stage_end(job), committed, unfinished))
+
+    # A done_in takes its row out of its line until its transaction has ended, so that no claim finds it.
+
+    def _stage_end(self, job: Job) -> Staged:
+        from fastjobs.stores.staging import Staged
+
+        with self._lock:
+            row = self._rows.get(job.id)
+            fenced = row is None or not row.claimed or row.claim != job.claim
+            if row is None or fenced or row.state is _State.STAGED:
+                return Staged([], lambda: None)
+            was = row.state
+            self._leave(row)
+            row.state = _State.STAGED
+            return Staged([row.id], lambda: self._end(row), lambda: self._go_on(row, was))
+
+    def _end(self, row: _Row) -> None:
+        with self._lock:
+            del self._rows[row.id]
+
+    def _go_on(self, row: _Row, was: _State) -> None:
+        """Back to its line. Where its hold has run out meanwhile, the next claim sees to that."""
+        with self._lock:
+            if was is _State.HELD:
+                row.state = was
+                self._held.join(row.held_until, row)
+            else:
+                self._wait(row, row.run_at)
+
     # A push makes its rows, with their ids, and keeps them; in a transaction it keeps them as that commits.
 
     def _new(self, jobs: Sequence[NewJob]) -> list[_Row]:
@@ -284,7 +327,7 @@ class Memory:
         self._failed.join(now, row)
 
     def _leave(self, row: _Row) -> None:
-        """Takes the row out of the line it stands in; a new one stands in none."""
+        """Takes the row out of the line it stands in; one that is staged stands in none."""
         if row.state is _State.HELD:
             self._held.leave(row.held_until, row)
         elif row.state is _State.FAILED:
@@ -298,6 +341,8 @@ class Memory:
         row = self._rows.get(mark.id)
         if row is None or not row.claimed or row.claim != mark.claim:
             return Kept.LOST
+        if row.state is _State.STAGED:
+            return Kept.BUSY
         if isinstance(mark, Extend):
             if row.state is not _State.HELD or row.held_until <= now:
                 return Kept.LOST

@@ -20,14 +20,18 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from fastjobs.core.errors import NotAwaited, StoreError
 from fastjobs.core.job import NewJob
-from fastjobs.store import Pusher, SyncPusher
+from fastjobs.store import Ender, Pusher, SyncEnder, SyncPusher
 
 
 class Staged(NamedTuple):
-    """Jobs that have their ids and are nowhere yet; `keep` has their store take them in."""
+    """Jobs that have their ids and are nowhere yet, or one that is to be done.
+
+    `keep` has their store take them in, or let it go, at the commit; `drop` is called where nothing comes of it.
+    """
 
     ids: list[str | None]
     keep: Callable[[], None]
+    drop: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +60,33 @@ def pusher(tx: object, hooks: Hooks) -> Pusher | SyncPusher:
         "Memory pushes through an open SQLAlchemy session or connection, sync or async,"
         f" and this {type(tx).__name__} is none"
     )
+
+
+def ender(tx: object, hooks: Hooks) -> Ender | SyncEnder:
+    """What stages the end of a job through `tx`; `hooks.new` answers its id, or none where it's another claim's."""
+    stager = pusher(tx, hooks)
+    is_sync = stager.sync
+    return _SyncEnder(cast("SyncPusher", stager)) if is_sync else _Ender(cast("Pusher", stager))
+
+
+class _SyncEnder:
+    sync: ClassVar[Literal[True]] = True
+
+    def __init__(self, stager: SyncPusher) -> None:
+        self._stager = stager
+
+    def done(self) -> bool:
+        return bool(self._stager.push(()))
+
+
+class _Ender:
+    sync: ClassVar[Literal[False]] = False
+
+    def __init__(self, stager: Pusher) -> None:
+        self._stager = stager
+
+    async def done(self) -> bool:
+        return bool(await self._stager.push(()))
 
 
 class _SyncStager:
@@ -120,11 +151,13 @@ class _Stage:
             self._pushed[to] += pushed
 
     def drop(self, level: object) -> None:
-        self._pushed.pop(level, None)
+        for staged, _ in self._pushed.pop(level, ()):
+            staged.drop()
 
     def end(self) -> None:
         """The outermost transaction has ended: what it didn't deliver is gone."""
-        self._pushed.clear()
+        for level in list(self._pushed):
+            self.drop(level)
         self._joined.clear()
 
     def deliver(self, *levels: object) -> None:
@@ -192,6 +225,8 @@ class _ConnectionStage(_Stage):
 
     def end(self) -> None:
         super().end()
+        for staged, _ in self._released:
+            staged.drop()
         self._released.clear()
 
     def _current(self, connection: Connection) -> Transaction | None:

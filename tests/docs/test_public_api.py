@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 PUBLIC = """
     CarryError CarryRequestID Carrier ClaimLost Extra FastjobsError Health InTx Kind Kinds LostWorker Memory NotAwaited
-    OutOfAttempts Outcome PayloadError Permanent PushError Queue QueueError Ran RegistrationError RequestIDMiddleware
-    Retry SQLStore Snooze Store StoreError StoreTimeout SyncInTx current_job jobs_in_tx lifespan request_id sqlite
+    NotCommitted OutOfAttempts Outcome PayloadError Permanent PushError Queue QueueError Ran RegistrationError RequestIDMiddleware
+    Retry SQLStore Snooze Store StoreError StoreTimeout SyncInTx current_job jobs_in_tx lifespan raw request_id sqlite
     supports
 """
 

@@ -15,8 +15,8 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.job import FailedJob, NewJob
 from fastjobs.stores.sql.tables import FAILED, READY, Tables
 
-# A literal, as a partial index is used only where the statement says the state itself.
-_IS_FAILED = literal_column(str(FAILED), Integer)
+IS_FAILED = literal_column(str(FAILED), Integer)
+"""A literal, as a partial index is used only where the statement says the state itself."""
 
 _CHUNK = 500
 _T = TypeVar("_T")
@@ -69,6 +69,18 @@ def new_kinds(connection: Connection, tables: Tables, kinds: Iterable[str]) -> l
     return [kind for kind in wanted if kind not in there]
 
 
+def done(connection: Connection, tables: Tables, id: str, claim: int) -> bool:
+    """Removes a job that is done, and says whether the claim had it: the mark `Done`, in anyone's transaction."""
+    number = row_id(id)
+    if number is None or not 0 <= claim < 1 << 63:
+        return False
+    table = tables.jobs
+    gone = connection.execute(
+        table.delete().where(table.c.id == number, table.c.claim == claim, table.c.state != IS_FAILED)
+    )
+    return gone.rowcount > 0
+
+
 def failed(
     connection: Connection, tables: Tables, *, kind: str | None, after: tuple[int, str] | None, limit: int
 ) -> list[FailedJob]:
@@ -83,7 +95,7 @@ def failed(
         table.c.failed_at,
         table.c.created_at,
         table.c.carried,
-    ).where(table.c.state == _IS_FAILED)
+    ).where(table.c.state == IS_FAILED)
     if kind is not None:
         found = found.where(table.c.kind == kind)
     if after is not None:
@@ -104,7 +116,7 @@ def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: i
     for some in _failed_ids(connection, tables, ids):
         connection.execute(
             table.update()
-            .where(table.c.id.in_(some), table.c.state == _IS_FAILED)
+            .where(table.c.id.in_(some), table.c.state == IS_FAILED)
             .values(
                 state=READY,
                 attempts=0,
@@ -125,7 +137,7 @@ def delete(connection: Connection, tables: Tables, ids: Sequence[str]) -> list[b
     table = tables.jobs
     were: set[int] = set()
     for some in _failed_ids(connection, tables, ids):
-        connection.execute(table.delete().where(table.c.id.in_(some), table.c.state == _IS_FAILED))
+        connection.execute(table.delete().where(table.c.id.in_(some), table.c.state == IS_FAILED))
         were.update(some)
     return _each_once(ids, were)
 
@@ -135,7 +147,7 @@ def _failed_ids(connection: Connection, tables: Tables, ids: Sequence[str]) -> I
     numbers = sorted({number for number in map(row_id, ids) if number is not None})
     for some in _chunks(numbers):
         found = connection.scalars(
-            select(table.c.id).where(table.c.id.in_(some), table.c.state == _IS_FAILED).with_for_update()
+            select(table.c.id).where(table.c.id.in_(some), table.c.state == IS_FAILED).with_for_update()
         )
         yield list(found)
 

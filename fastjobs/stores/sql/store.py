@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from fastjobs.clock import Clock
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
-from fastjobs.core.job import FailedJob, NewJob
+from fastjobs.core.job import FailedJob, Job, NewJob
 from fastjobs.core.marks import Kept, Mark
-from fastjobs.store import Extra, Pusher, SyncPusher
+from fastjobs.store import Ender, Extra, Pusher, SyncEnder, SyncPusher
 from fastjobs.stores.sql import operations, transaction
 from fastjobs.stores.sql.database import Database
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
@@ -56,7 +56,9 @@ class SQLStore:
     Raises StoreError for a database that this version has no store for, and for a SQLite database in memory.
     """
 
-    extras: ClassVar[Extra] = Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.LISTEN | Extra.LIFECYCLE
+    extras: ClassVar[Extra] = (
+        Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.DONE_IN | Extra.LISTEN | Extra.LIFECYCLE
+    )
 
     def __init__(
         self,
@@ -176,5 +178,18 @@ class SQLStore:
         unfinished: Callable[[], str | None] = lambda: None,
     ) -> Pusher | SyncPusher:
         """What pushes through `tx`: a SyncPusher for a Session, scoped_session or Connection, SQLModel's too, and a
-        Pusher for an AsyncSession, async_scoped_session or AsyncConnection. A StoreError for anything else."""
-        return transaction.pusher(self._database, self._tables, self._engine, tx, committed, unfinished)
+        Pusher for an AsyncSession, async_scoped_session or AsyncConnection; either for what `fastjobs.raw` answers.
+        A StoreError for anything else."""
+        return transaction.through(self._database, self._tables, self._engine, tx, committed, unfinished)
+
+    def done_within(
+        self,
+        tx: object,
+        job: Job,
+        committed: Callable[[], None] = lambda: None,
+        unfinished: Callable[[], str | None] = lambda: None,
+    ) -> Ender | SyncEnder:
+        """What marks a claimed job done in `tx`, which is what `within` takes. `committed` is never called for one
+        of `fastjobs.raw`, as nobody is told of its commit."""
+        database, tables = self._database, self._tables
+        return transaction.through(database, tables, self._engine, tx, committed, unfinished).ender(job)

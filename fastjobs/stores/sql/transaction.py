@@ -1,4 +1,4 @@
-"""Pushes through a transaction of the app's own: what `within` answers, for SQLAlchemy's sessions and connections.
+"""Pushes, and ends of jobs, through a transaction of the app's own, for SQLAlchemy's sessions and connections.
 
 The row is in the app's transaction, so it's kept or lost with it; nothing here needs to be right for that. What
 is added is the wake-up after the outermost commit, and the refusal of a commit with a push that was never awaited.
@@ -15,9 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session, scoped_session
 
 from fastjobs.core.errors import StoreError
-from fastjobs.core.job import NewJob
-from fastjobs.store import Pusher, SyncPusher
-from fastjobs.stores.sql import operations
+from fastjobs.core.job import Job, NewJob
+from fastjobs.store import Ender, SyncEnder
+from fastjobs.stores.sql import operations, raw
+from fastjobs.stores.sql.raw import RawAsync, RawSync
 from fastjobs.stores.sql.tables import Tables
 from fastjobs.stores.sql.waking import watch_connection, watch_session
 
@@ -94,6 +95,21 @@ class Within:
             watch.tells(tells, ())
         return ids
 
+    def done(self, job: Job) -> bool:
+        """Marks the job done, where `push` would push, and answers whether its claim had it."""
+        connection = self._connection()
+        self._check(connection.dialect.name)
+        self._home.prepare(connection, ())
+        was_held = operations.done(connection, self._tables, job.id, job.claim)
+        if was_held:
+            watch = (
+                watch_session(self._target)
+                if isinstance(self._target, Session)
+                else watch_connection(self._target)
+            )
+            watch.tells(self._committed, ())
+        return was_held
+
     def _connection(self) -> Connection:
         target = self._target
         if not isinstance(target, Session):
@@ -121,13 +137,26 @@ class _Sync:
         self._within.watch()
         return self._within.push(jobs)
 
+    def ender(self, job: Job) -> SyncEnder:
+        return _SyncEnder(self._within, job)
+
+
+class _SyncEnder:
+    sync: ClassVar[Literal[True]] = True
+
+    def __init__(self, within: Within, job: Job) -> None:
+        self._within = within
+        self._job = job
+
+    def done(self) -> bool:
+        self._within.watch()
+        return self._within.done(self._job)
+
 
 class _Async:
     sync: ClassVar[Literal[False]] = False
 
-    def __init__(
-        self, within: Within, run_sync: Callable[..., Coroutine[Any, Any, list[str | None]]]
-    ) -> None:
+    def __init__(self, within: Within, run_sync: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         self._within = within
         self._run_sync = run_sync
 
@@ -139,11 +168,57 @@ class _Async:
 
         return self._run_sync(pushed)
 
+    def ender(self, job: Job) -> Ender:
+        return _Ender(self._within, self._run_sync, job)
 
-def pusher(
+
+class _Ender:
+    sync: ClassVar[Literal[False]] = False
+
+    def __init__(self, within: Within, run_sync: Callable[..., Coroutine[Any, Any, Any]], job: Job) -> None:
+        self._within = within
+        self._run_sync = run_sync
+        self._job = job
+
+    def done(self) -> Coroutine[Any, Any, bool]:
+        self._within.watch()
+
+        def done(_: object) -> bool:
+            return self._within.done(self._job)
+
+        return self._run_sync(done)
+
+
+class Through(Protocol):
+    """What pushes and ends jobs through one async transaction."""
+
+    sync: ClassVar[Literal[False]] = False
+
+    def push(self, jobs: Sequence[NewJob]) -> Coroutine[Any, Any, list[str | None]]: ...
+
+    def ender(self, job: Job) -> Ender:
+        """What marks this one job done in it."""
+        ...
+
+
+class SyncThrough(Protocol):
+    """What pushes and ends jobs through one sync transaction."""
+
+    sync: ClassVar[Literal[True]] = True
+
+    def push(self, jobs: Sequence[NewJob]) -> list[str | None]: ...
+
+    def ender(self, job: Job) -> SyncEnder:
+        """What marks this one job done in it."""
+        ...
+
+
+def through(
     home: Home, tables: Tables, engine: Engine, tx: object, committed: Committed, unfinished: Unfinished
-) -> Pusher | SyncPusher:
-    """What pushes through `tx`; a StoreError for what is no session or connection of SQLAlchemy's."""
+) -> Through | SyncThrough:
+    """What pushes and ends jobs through `tx`; a StoreError for what is no transaction that this store knows."""
+    if isinstance(tx, (RawSync, RawAsync)):
+        return raw.through(home, tables, engine, tx, committed)
     if isinstance(tx, (scoped_session, async_scoped_session)):
         registry = cast("Callable[[], object]", tx)
         tx = registry()
@@ -159,6 +234,7 @@ def pusher(
             )
         return _Async(Within(home, tables, engine, sync, committed, unfinished), tx.run_sync)
     raise StoreError(
-        "a push goes through SQLAlchemy's Session, AsyncSession, Connection or AsyncConnection, or one of SQLModel's"
-        f" sessions, and this is a {type(tx).__module__}.{type(tx).__qualname__}"
+        "a push goes through SQLAlchemy's Session, AsyncSession, Connection or AsyncConnection, one of SQLModel's"
+        " sessions, or a driver's connection as fastjobs.raw(connection), and this is a"
+        f" {type(tx).__module__}.{type(tx).__qualname__}"
     )

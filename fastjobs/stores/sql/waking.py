@@ -82,6 +82,17 @@ def call(told: list[Callable[[], None]]) -> None:
             )
 
 
+def call_around(told: list[Callable[[], None]]) -> None:
+    """Calls each now, and on a running loop again soon: a commit is about to be sent, or nobody tells of it."""
+    call(told)
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    for delay in _AGAIN_AFTER:
+        loop.call_later(delay, call, told, context=contextvars.Context())
+
+
 def watch_session(session: Session) -> Watch:
     """The session's watch, whose listeners are set once in its life."""
     found = session.info.get(_KEY)
@@ -159,13 +170,7 @@ def _on_commit(connection: Connection) -> None:
     # and as the connection goes back to the pool, which comes after the COMMIT for certain.
     connection.connection.info.setdefault(_KEY, []).extend(told)
     _listen_to_pool(connection)
-    call(told)
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    for delay in _AGAIN_AFTER:
-        loop.call_later(delay, call, told, context=contextvars.Context())
+    call_around(told)
 
 
 def _on_rollback(connection: Connection) -> None:
