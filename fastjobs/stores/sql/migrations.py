@@ -61,8 +61,8 @@ def found_version(connection: Connection, tables: Tables) -> int:
     except DBAPIError as error:
         if _sqlstate(error) == _FORBIDDEN:
             raise StoreError(
-                f"the database's role may not read the tables {_full(tables)}*: GRANT SELECT, INSERT, UPDATE, DELETE on"
-                " them, and USAGE on their schema, to it"
+                f"the database's role may not read the queue's tables {tables.prefix}*: GRANT it SELECT, INSERT, UPDATE"
+                " and DELETE on them, and USAGE on their schema"
             ) from error
         raise
 
@@ -137,7 +137,7 @@ def _make(connection: Connection, tables: Tables, statement: str) -> None:
     except DBAPIError as error:
         state = _sqlstate(error)
         if state == _FORBIDDEN:
-            raise _may_not_create(connection, tables) from error
+            raise _may_not_create(tables) from error
         if state in _THERE_ALREADY:
             raise StoreError(
                 f"the database has something by the name of the queue's already, and no version of its tables:"
@@ -160,18 +160,17 @@ def _check_schema(connection: Connection, tables: Tables) -> None:
     if row is None:
         raise StoreError(
             f'the database has no schema "{tables.schema}", and the queue makes none: CREATE SCHEMA "{tables.schema}",'
-            " or take another schema="
+            " or give another one by schema="
         )
     if not row[1]:
-        raise _may_not_create(connection, tables)
+        raise _may_not_create(tables)
 
 
-def _may_not_create(connection: Connection, tables: Tables) -> StoreError:
-    role = connection.engine.url.username
-    schema = tables.schema or "the schema it works in"
+def _may_not_create(tables: Tables) -> StoreError:
+    schema = f'"{tables.schema}"' if tables.schema else "that it works in"
     return StoreError(
-        f"the tables {_full(tables)}* are missing or old, and the database's role{f' {role!r}' if role else ''} may not"
-        f" make them: GRANT USAGE, CREATE ON SCHEMA {schema} to it, or open the store once as a role that may"
+        f"the queue's tables {tables.prefix}* are missing or old, and the database's role may not make them: GRANT it"
+        f" USAGE and CREATE ON the SCHEMA {schema}, or open the store once as a role that may"
     )
 
 

@@ -25,9 +25,6 @@ TRY_AGAIN, FAIL, GIVE_BACK, EXTEND = 1, 2, 3, 4
 _ROUNDS = 8
 """How often a claim looks for others in place of jobs it passed over, before it's to be asked again."""
 
-_PINS = """SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-  SET plan_cache_mode = force_generic_plan SET jit = off"""
-
 
 class Function(NamedTuple):
     """A function of the database's."""
@@ -88,6 +85,10 @@ def claim(tables: Tables) -> Function:
     """
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}claim_{int(VERSION)}"'
+    pins = (
+        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
+        " SET plan_cache_mode = force_generic_plan SET jit = off"
+    )
     text_of = f'{schema}"{tables.prefix}exhausted_{int(VERSION)}"'
     jobs, kinds = f'{schema}"{tables.jobs.name}"', f'{schema}"{tables.kinds.name}"'
     ready = f"'{schema}\"{tables.prefix}jobs_ready\"'::regclass"
@@ -103,13 +104,13 @@ def claim(tables: Tables) -> Function:
         name,
         f"""CREATE FUNCTION {name}(
   p_kinds text[], p_holds bigint[], p_attempts integer[], p_limits integer[], p_priorities integer[],
-  p_levels integer[], p_ahead_ok boolean[], p_floors bigint[], p_others boolean, p_limit integer, p_free integer, p_full boolean,
-  p_now bigint
+  p_levels integer[], p_ahead_ok boolean[], p_floors bigint[], p_others boolean, p_limit integer, p_free integer,
+  p_full boolean, p_now bigint
 ) RETURNS TABLE (
   o_what integer, o_id bigint, o_kind text, o_payload text, o_run_at bigint, o_attempts integer, o_claim bigint,
   o_lost integer, o_error text, o_carried text
 ) LANGUAGE plpgsql VOLATILE
-  {_PINS} AS $$
+  {pins} AS $$
 DECLARE
   v_last integer := cardinality(p_kinds);
   v_asked text[] := p_kinds;
@@ -290,6 +291,10 @@ def mark(tables: Tables) -> Function:
     """
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}mark_{int(VERSION)}"'
+    pins = (
+        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
+        " SET plan_cache_mode = force_generic_plan SET jit = off"
+    )
     jobs = f'{schema}"{tables.jobs.name}"'
     # A held job, or one that was held, put back as its hold ran out and not claimed again: the token alone tells.
     # FAILED is named so that a failed one is never met, whatever its token.
@@ -301,7 +306,7 @@ def mark(tables: Tables) -> Function:
   p_done bigint[], p_done_claims bigint[],
   p_ids bigint[], p_claims bigint[], p_what integer[], p_at bigint[], p_errors text[], p_now bigint
 ) RETURNS TABLE (o_missed bigint[], o_busy bigint[], o_stop bigint[]) LANGUAGE plpgsql VOLATILE
-  {_PINS} AS $$
+  {pins} AS $$
 DECLARE
   v_got bigint[]; v_tids tid[];
   v_missed bigint[];

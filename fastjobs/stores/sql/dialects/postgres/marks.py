@@ -74,10 +74,12 @@ async def _keep(
         what.append(kind)
         at.append(when)
         errors.append(None if error is None else kept_text(error))
-    ((missed, busy, stop),) = await link.fetch(
+    ((lost, locked, asked),) = await link.fetch(
         statements.mark, done, done_claims, ids, claims, what, at, errors, now
     )
-    missed, busy, stop = set(missed or ()), set(busy or ()), set(stop or ())
+    missed: set[int] = set(lost or ())
+    busy: set[int] = set(locked or ())
+    stop: set[int] = set(asked or ())
     for place, number, _ in batch:
         if number not in missed:
             answers[place] = Kept.STOP if number in stop else Kept.YES

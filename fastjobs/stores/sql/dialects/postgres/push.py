@@ -30,16 +30,18 @@ async def push(
     rows = [job_values(job, now) for job in jobs]
     await note_kinds(link, statements, (row[0] for row in rows), now, set[str]() if known is None else known)
     if len(rows) == 1:
-        found = await link.fetch(statements.push_notify if notify else statements.push, *rows[0])
+        found = await (
+            link.fetch(statements.push_notify, *rows[0], statements.channel)
+            if notify
+            else link.fetch(statements.push, *rows[0])
+        )
         return [str(found[0][0])]
     kinds, payloads, run_ats, _, carried = zip(*rows, strict=True)
-    found = await link.fetch(
-        statements.push_many_notify if notify else statements.push_many,
-        list(kinds),
-        list(payloads),
-        list(run_ats),
-        now,
-        list(carried),
+    columns = list(kinds), list(payloads), list(run_ats), now, list(carried)
+    found = await (
+        link.fetch(statements.push_many_notify, *columns, statements.channel)
+        if notify
+        else link.fetch(statements.push_many, *columns)
     )
     return [str(id) for id in found[0][0]]
 

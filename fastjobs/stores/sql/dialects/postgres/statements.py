@@ -25,10 +25,11 @@ class Statements:
     push: str
     """kind, payload, run_at, created_at, carried -> id"""
     push_notify: str
-    """As `push`, and the channel is notified as it commits."""
+    """As `push`, and the channel after them, which is notified as it commits."""
     push_many: str
     """An array of each of `push`, but created_at is one for all -> an array of ids, in the order of the jobs"""
     push_many_notify: str
+    """As `push_many`, and the channel after them."""
     new_kinds: str
     """kinds, first_seen"""
     known_kinds: str
@@ -47,7 +48,6 @@ def make_statements(tables: Tables) -> Statements:
         f'{schema}"{tables.prefix}claim_{int(functions.VERSION)}"',
         f'{schema}"{tables.prefix}mark_{int(functions.VERSION)}"',
     )
-    name = channel(tables)
     # One row at a time, as a statement that is one array's worth costs a third more where there's one job.
     push = (
         f"INSERT INTO {jobs} (kind, payload, run_at, created_at, carried)"
@@ -62,11 +62,11 @@ def make_statements(tables: Tables) -> Statements:
         " ORDER BY u.nth RETURNING id)"
     )
     return Statements(
-        channel=name,
+        channel=channel(tables),
         push=f"{push} RETURNING id",
-        push_notify=f"{push} RETURNING id, pg_notify('{name}', '')",
+        push_notify=f"{push} RETURNING id, pg_notify($6::text, '')",
         push_many=f"{pushed} SELECT array_agg(id ORDER BY id) FROM pushed",
-        push_many_notify=f"{pushed} SELECT array_agg(id ORDER BY id), pg_notify('{name}', '') FROM pushed",
+        push_many_notify=f"{pushed} SELECT array_agg(id ORDER BY id), pg_notify($6::text, '') FROM pushed",
         # In order, so that two that note the same kinds never wait for each other.
         new_kinds=(
             f"INSERT INTO {kinds} (kind, first_seen) SELECT DISTINCT u.kind, $2::bigint"
