@@ -42,21 +42,24 @@ def job_values(job: NewJob, now: int) -> tuple[str, str, int, int, str | None]:
 def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: int) -> list[str | None]:
     """Inserts the jobs and answers their ids, in the same order."""
     table = tables.jobs
-    ids: list[str | None] = []
-    for job in jobs:
-        kind, payload, run_at, created_at, carried = job_values(job, now)
-        row = table.insert().values(
-            kind=kind, payload=payload, run_at=run_at, created_at=created_at, carried=carried
-        )
-        try:
-            done = connection.execute(row)
-        except StatementError as error:
-            error.hide_parameters = True  # its text would have the value, and goes to logs
-            raise
-        key = done.inserted_primary_key
-        assert key is not None
-        ids.append(str(key[0]))
-    return ids
+    rows = [
+        {"kind": kind, "payload": payload, "run_at": run_at, "created_at": created_at, "carried": carried}
+        for kind, payload, run_at, created_at, carried in (job_values(job, now) for job in jobs)
+    ]
+    try:
+        if len(rows) > 1 and connection.dialect.name == "postgresql":
+            # As many as go into one statement, and a round trip for these together.
+            many = table.insert().returning(table.c.id, sort_by_parameter_order=True)
+            return [str(id) for id in connection.scalars(many, rows)]
+        ids: list[str | None] = []
+        for row in rows:
+            key = connection.execute(table.insert().values(row)).inserted_primary_key
+            assert key is not None
+            ids.append(str(key[0]))
+        return ids
+    except StatementError as error:
+        error.hide_parameters = True  # its text would have the value, and goes to logs
+        raise
 
 
 def new_kinds(connection: Connection, tables: Tables, kinds: Iterable[str]) -> list[str]:
