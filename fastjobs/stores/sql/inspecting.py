@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import Connection, Engine, Index, Integer, func, inspect, literal_column, select
+from sqlalchemy import Connection, Engine, Index, Integer, and_, func, inspect, literal_column, select
 from sqlalchemy.schema import CreateIndex
 from sqlalchemy.util import greenlet_spawn
 
@@ -213,13 +213,13 @@ def unknown_kinds(connection: Connection, asked: Asked, now: int | None = None) 
     for kind in names:
         if kind in asked.kinds:
             continue
-        waiting = jobs.c.kind == kind, jobs.c.state == _IS_READY
+        waiting = and_(jobs.c.kind == kind, jobs.c.state == _IS_READY)
         first = connection.scalar(
-            select(jobs.c.run_at).where(*waiting).order_by(jobs.c.kind, jobs.c.run_at).limit(1)
+            select(jobs.c.run_at).where(waiting).order_by(jobs.c.kind, jobs.c.run_at).limit(1)
         )
         if first is None:
             continue
-        some = select(jobs.c.id).where(*waiting).limit(MANY + 1).subquery()
+        some = select(jobs.c.id).where(waiting).limit(MANY + 1).subquery()
         many = connection.scalar(select(func.count()).select_from(some)) or 0
         unknown += 1
         if unknown > _UNKNOWN:
