@@ -18,8 +18,9 @@ from sqlalchemy.orm import Session
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import FailedJob, Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
-from fastjobs.store import Pusher, SyncPusher
+from fastjobs.store import Ender, Pusher, SyncEnder, SyncPusher
 from fastjobs.stores.memory import Memory, _Row, _State
+from fastjobs.stores.staging import Staged
 
 FAULTS: list[tuple[type[Memory], str]] = []
 """A store, and the name of the test that tells its fault."""
@@ -657,6 +658,16 @@ class _Pushes:
         return self._push(jobs)
 
 
+class _Ends:
+    sync: ClassVar[Literal[True]] = True
+
+    def __init__(self, done: Callable[[], bool]) -> None:
+        self._done = done
+
+    def done(self) -> bool:
+        return self._done()
+
+
 @told_in_a_transaction_by("test_a_push_goes_with_a_rollback")
 class PushesBesideTheTransaction(Memory):
     def within(self, tx: object, committed: Tell, unfinished: Ask = _finished) -> Pusher | SyncPusher:
@@ -778,3 +789,87 @@ class KeepsBeforeTheCommit(Memory):
             return [row.id for row in new]
 
         return _Pushes(push)
+
+
+# A job done through a transaction
+
+
+@told_in_a_transaction_by("test_a_done_in_that_is_rolled_back_leaves_the_job_with_its_holder")
+class DoesAJobBesideTheTransaction(Memory):
+    def _stage_end(self, job: Job) -> Staged:
+        staged = super()._stage_end(job)
+        if staged.ids:
+            staged.keep()
+        return Staged(staged.ids, lambda: None)
+
+
+@told_in_a_transaction_by("test_a_job_is_done_as_its_transaction_commits")
+class DoesNoJobAtTheCommit(Memory):
+    def _stage_end(self, job: Job) -> Staged:
+        staged = super()._stage_end(job)
+        return Staged(staged.ids, staged.drop, staged.drop)
+
+
+@told_in_a_transaction_by("test_a_done_in_of_a_claim_that_was_lost_changes_nothing")
+class DoesJobsOfLostClaims(Memory):
+    def _stage_end(self, job: Job) -> Staged:
+        row = self._rows.get(job.id)
+        return super()._stage_end(job if row is None else job._replace(claim=row.claim))
+
+
+@told_in_a_transaction_by("test_a_done_in_with_a_token_of_no_claim_changes_nothing")
+class SaysThatItDoesAnyJob(Memory):
+    def _stage_end(self, job: Job) -> Staged:
+        staged = super()._stage_end(job)
+        return staged if staged.ids else Staged([job.id], lambda: None)
+
+
+class _LeavesItInItsLine(Memory):
+    def _stage_end(self, job: Job) -> Staged:
+        row = self._rows.get(job.id)
+        if row is None or not row.claimed or row.claim != job.claim:
+            return Staged([], lambda: None)
+
+        def keep() -> None:
+            self._leave(row)
+            del self._rows[row.id]
+
+        return Staged([row.id], keep)
+
+
+told_in_a_transaction_by("test_no_claim_has_a_job_while_the_transaction_that_does_it_is_open")(
+    _LeavesItInItsLine
+)
+told_in_a_transaction_by("test_a_mark_meanwhile_is_busy_or_waits")(_LeavesItInItsLine)
+
+
+@told_in_a_transaction_by("test_a_done_in_goes_with_its_savepoint_in_a_transaction_that_commits")
+class DoesAJobWhoseSavepointRolledBack(Memory):
+    def done_within(
+        self, tx: object, job: Job, committed: Tell = lambda: None, unfinished: Ask = _finished
+    ) -> Ender | SyncEnder:
+        if not isinstance(tx, Session):
+            return super().done_within(tx, job, committed, unfinished)
+        staged: list[Staged] = []
+
+        def deliver(session: Session) -> None:
+            if session.get_nested_transaction() is None:
+                for each in staged:
+                    each.keep()
+                staged.clear()
+
+        event.listen(tx, "after_commit", deliver)
+
+        def done() -> bool:
+            staged.append(self._stage_end(job))
+            return bool(staged[0].ids)
+
+        return _Ends(done)
+
+
+@told_in_a_transaction_by("test_a_done_in_that_was_not_awaited_fails_the_commit")
+class AsksForNoDoneInThatIsNotAwaited(Memory):
+    def done_within(
+        self, tx: object, job: Job, committed: Tell = lambda: None, unfinished: Ask = _finished
+    ) -> Ender | SyncEnder:
+        return super().done_within(tx, job, committed)

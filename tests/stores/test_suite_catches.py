@@ -18,6 +18,7 @@ from sqlalchemy import StaticPool, create_engine
 from fastjobs.core.job import NewJob
 from fastjobs.stores.memory import Memory
 from fastjobs.testing import Clock, StoreSuite
+from fastjobs.testing.suite.done_in import DoneIn
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.transactions import Transactions
 from fastjobs.testing.suite.ways import WAYS, App
@@ -31,10 +32,10 @@ class Suite(StoreSuite):
     heard_within = 0.2
 
 
-def cases(subject: type, *, without: type | None = None) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+def cases(subject: type, *, without: Sequence[type] = ()) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """The subject's tests with their names as pytest says them, and what they are parametrized with."""
     for name, test in inspect.getmembers(subject, inspect.iscoroutinefunction):
-        if not name.startswith("test_") or (without is not None and hasattr(without, name)):
+        if not name.startswith("test_") or any(hasattr(each, name) for each in without):
             continue
         marks: list[pytest.Mark] = [
             each for each in getattr(test, "pytestmark", []) if each.name == "parametrize"
@@ -82,8 +83,8 @@ def failing(
     return asyncio.run(run())
 
 
-PLAIN = list(cases(Suite, without=Transactions))
-IN_A_TRANSACTION = list(cases(Transactions))
+PLAIN = list(cases(Suite, without=(Transactions, DoneIn)))
+IN_A_TRANSACTION = [*cases(Transactions), *cases(DoneIn)]
 
 
 def test_a_sound_store_passes() -> None:

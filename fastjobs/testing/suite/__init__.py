@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastjobs.testing.suite.carrying import Carrying
 from fastjobs.testing.suite.claiming import Claiming
+from fastjobs.testing.suite.done_in import DoneIn
 from fastjobs.testing.suite.failed import Failed
 from fastjobs.testing.suite.fence import Fence
 from fastjobs.testing.suite.holds import Holds
@@ -15,7 +16,7 @@ from fastjobs.testing.suite.transactions import Transactions
 
 
 class StoreSuite(
-    Pushing, Claiming, Holds, Fence, Marks, Failed, Carrying, Transactions, Lifecycle, Listening
+    Pushing, Claiming, Holds, Fence, Marks, Failed, Carrying, Transactions, DoneIn, Lifecycle, Listening
 ):
     """Checks every promise of whatever a store says it has; subclass it, and give it the store.
 
@@ -28,7 +29,7 @@ class StoreSuite(
 
     Each test gets a store with no jobs, on a clock that the test moves. A test of an extra that the store lacks
     is skipped, with the extra's name. `races` is how many tasks a race has, `time_limit` how many seconds a test
-    may take. A store with TRANSACTIONS gives `engine` and `async_engine` fixtures as well (`Transactions`),
+    may take. A store with TRANSACTIONS gives `engine` and `async_engine` fixtures as well (`InTransactions`),
     one with LISTEN an `other` store of the same jobs.
     The tests are run by anyio's pytest plugin, which comes with anyio.
     """

@@ -22,8 +22,8 @@ from fastjobs.testing.suite.subject import Heard, Subject, claim, need, payloads
 from fastjobs.testing.suite.ways import WAYS, App, Way
 
 
-class Transactions(Subject):
-    """A push through a transaction is kept as it commits, and not at all as it, or its savepoint, rolls back.
+class InTransactions(Subject):
+    """What happens in a transaction of the app's.
 
     A suite for a store with TRANSACTIONS gives `engine` and `async_engine` fixtures, on the store's database
     where it has one: engines as an app would make them. One that is None skips its half of the tests.
@@ -57,6 +57,10 @@ class Transactions(Subject):
         app = App(way, chosen)
         await app.set_up()
         return app
+
+
+class Transactions(InTransactions):
+    """A push through a transaction is kept as it commits, and not at all as it, or its savepoint, rolls back."""
 
     async def test_a_push_is_kept_as_its_transaction_commits(self, store: Store, app: App) -> None:
         within, calls = _within(store)
