@@ -97,7 +97,11 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Server:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -73,6 +73,13 @@ def test_a_closed_server_leaves_nothing(make_postgres: Callable[..., Server]) ->
     assert not _lives(pid)
 
 
+def test_a_server_that_cannot_start_says_why_and_leaves_nothing(postgres: Server) -> None:
+    server = Server(find_postgres()[0], {"max_connections": "none"})
+    with pytest.raises(RuntimeError, match=r"(?s)didn't start.*max_connections"), server:
+        raise AssertionError("it started")
+    assert not server.folder.exists()
+
+
 def test_a_killed_run_leaves_no_server_and_no_folder(postgres: Server) -> None:
     code = (
         "from tests.databases.fixtures import _found; from tests.databases.postgres import Server; import sys\n"

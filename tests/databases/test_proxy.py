@@ -55,9 +55,10 @@ def echo() -> Iterator[Echo]:
 
 
 @pytest.fixture
-def proxy(echo: Echo) -> Iterator[Proxy]:
+def proxy(echo: Echo, caplog: pytest.LogCaptureFixture) -> Iterator[Proxy]:
     with Proxy(echo.port) as made:
         yield made
+    assert caplog.record_tuples == []
 
 
 @pytest.fixture
@@ -165,9 +166,15 @@ def test_a_cut_resets_all_connections_also_in_a_silence(
     proxy: Proxy, client: socket.socket, heard: queue.Queue[bytes]
 ) -> None:
     proxy.hang()
+    client.sendall(b"held\n")
+    assert is_silent(client)
     assert proxy.cut() == 1
     assert is_reset(client)
     assert heard.get(timeout=LIMIT) == b""
+    until = time.monotonic() + LIMIT
+    while proxy.connections and time.monotonic() < until:
+        time.sleep(0.005)
+    assert proxy.connections == 0
     proxy.heal()
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=LIMIT) as other:
         assert ask(other, b"again\n") == b"AGAIN\n"
