@@ -13,7 +13,7 @@ from fastjobs.stores.sql.dialects.postgres.statements import Statements
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.links import Link
 
-_MANY = 500
+_MANY = 1500
 """So many entries of rows that are gone cost a claim about as much as the claim itself."""
 _FULL_EACH = 500_000
 """Microseconds between two claims that look at all there is, where most of that is gone."""
@@ -36,16 +36,18 @@ class Floors:
     """Where a claim's walk of each kind's jobs begins, in the memory of one process, for one store.
 
     An index keeps entries of jobs that are done until vacuum takes them out, and a transaction that stays open
-    anywhere in the database holds vacuum back: a claim would walk past all that was done meanwhile. Where one has met
-    many, the next begin at the job that was taken last, and only one each half second looks at all: what is due
-    earlier and was pushed, given back or run again meanwhile, or lost its worker, is found by that one, or at once
-    after `forget`. While none are met, each claim looks at all.
+    anywhere in the database holds vacuum back: a claim would walk past all that was done meanwhile. Where two in a row
+    have met many, the next begin at the job that was taken last, and only one each half second looks at all: what is
+    due earlier and was pushed, given back or run again meanwhile, or lost its worker, is found by that one, or at once
+    after `forget`. Otherwise each claim looks at all: without such a transaction, it's the first to meet an entry that
+    takes it out of the way of the next.
     """
 
     def __init__(self) -> None:
         self._at: dict[str, int] = {}
         self._until: int | None = None
         """When a claim is to look at all again; None while each does."""
+        self._met_many = False
 
     def forget(self) -> None:
         """Has the next claim look at all: jobs that were due long ago may be there again."""
@@ -62,11 +64,12 @@ class Floors:
 
     def met(self, gone: int, now: int) -> None:
         """Notes how many entries of rows that are gone a claim that looked at all has met."""
-        if gone < _MANY:
+        if gone >= _MANY and self._met_many:
+            self._until = now + _FULL_EACH
+        elif gone < _MANY:
             self._until = None
             self._at.clear()
-        else:
-            self._until = now + _FULL_EACH
+        self._met_many = gone >= _MANY
 
     def took(self, jobs: list[Job]) -> None:
         """Has the walks begin where these, the first ones due of their kinds, were."""
