@@ -94,6 +94,7 @@ class DoneIn(InTransactions):
 
         job = await _held(store)
         async with app.begin() as tx:
+            await tx.note("gone")
             assert await _done(store, tx, job)
             event.listen(app.sync_engine, "commit", fail)
             try:
