@@ -8,12 +8,14 @@ from contextlib import AsyncExitStack, suppress
 from fastjobs.clock import Clock
 from fastjobs.runtime.feed import Feed
 from fastjobs.runtime.outage import Outage
-from fastjobs.runtime.waiting import limited, wait
+from fastjobs.runtime.waiting import limited, pause
 from fastjobs.store import ListenStore
 
 SOONEST, LATEST = 1.0, 30.0
 """Between which the longest wait before it's tried again lies, in seconds: it's the poll there. A poll of an hour is
 one that stands on being woken."""
+LASTS = 1.0
+"""Seconds after which an entry counts: one that is lost at once is no end of an outage."""
 
 
 class Listening:
@@ -29,34 +31,35 @@ class Listening:
         self.outage = Outage(clock, "listening", min(max(poll, SOONEST), LATEST))
         self.task: asyncio.Task[None] | None = None
         """What runs it, for `stop`."""
-        self._stops = asyncio.Event()
+        self._stops = False
 
     def stop(self) -> None:
         """Has it leave. That needs nobody's answer, so it's not waited for here."""
-        self._stops.set()
+        self._stops = True
         if self.task is not None:
             self.task.cancel()
 
     async def run(self) -> None:
         """Listens until it's stopped."""
-        while not self._stops.is_set():
+        while not self._stops:
             try:
                 async with AsyncExitStack() as listening:
                     entered = listening.enter_async_context(self._store.listen(self._heard))
                     await limited(entered, "listening")
-                    self.outage.over()
                     # Of what was pushed since the last claim and before this nobody has told.
                     self._feed.wake()
-                    await self._stops.wait()
+                    await pause(self._clock, LASTS)
+                    self.outage.over()
+                    await asyncio.Event().wait()
             except Exception as error:
                 task = asyncio.current_task()
-                if self._stops.is_set() or (task is not None and task.cancelling()):
+                if self._stops or (task is not None and task.cancelling()):
                     return  # a store that fails as it's left
-                await wait(self._stops, self._clock, self.outage.failed(error))
+                await pause(self._clock, self.outage.failed(error))
 
     def _heard(self) -> None:
         """From any thread."""
-        if not self._feed.woken and not self._stops.is_set():
+        if not self._feed.woken and not self._stops:
             self._feed.woken = True
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 self._loop.call_soon_threadsafe(self._feed.wake)
