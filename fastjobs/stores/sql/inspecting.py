@@ -137,6 +137,8 @@ def carry_out(
         try:
             begin(connection)
             found.extend(check(connection, asked))
+        except StoreError as error:
+            found.append(Finding(Level.WRONG, name, one_line(str(error))))
         except Exception as error:
             first = one_line(error_text(error).partition("\n")[0], 300)
             found.append(Finding(Level.WARNING, name, f"couldn't look: {first}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fastjobs.core.errors import StoreError
 from fastjobs.stores.sql import migrations
 from fastjobs.stores.sql.tables import Tables
 
@@ -15,6 +16,8 @@ _RUN_BY: Mapping[str, str] = {
 
 def script(tables: Tables, dialect: str) -> str:
     """All statements in one transaction. StoreError for a database that has no tables here."""
+    if dialect == "sqlite" and tables.schema is not None:
+        raise StoreError("SQLite has no schemas: leave it out, and use a prefix")
     statements = migrations.ddl(tables, dialect)
     lines = [
         f"-- The tables {tables.prefix}* of fastjobs, version {migrations.latest()}, for {dialect}.",

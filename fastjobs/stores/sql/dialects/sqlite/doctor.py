@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 from sqlalchemy import Connection, create_engine
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import StaticPool
 
 from fastjobs.core.errors import StoreError
@@ -67,7 +67,12 @@ def _opened(path: str) -> sqlite3.Connection:
     mode = "ro" if os.path.exists(f"{path}-wal") else "rw"
     raw = sqlite3.connect(f"file:{quote(path)}?mode={mode}", uri=True, check_same_thread=False, timeout=2)
     raw.isolation_level = None
-    raw.execute("PRAGMA query_only = ON")
+    try:
+        raw.execute("PRAGMA query_only = ON")
+        raw.execute("SELECT count(*) FROM sqlite_master").fetchone()  # raises where it's no database
+    except BaseException:
+        raw.close()
+        raise
     return raw
 
 
@@ -137,12 +142,14 @@ def configured(connection: Connection, asked: Asked) -> Iterable[Finding]:
 
 def ownership(connection: Connection, asked: Asked) -> Iterable[Finding]:
     check, path = "file", _path(asked)
-    good = True
+    good, main = True, os.stat(path)
     for each in (path, f"{path}-wal", f"{path}-shm"):
         try:
             found = os.stat(each)
         except FileNotFoundError:
             continue
+        if each != path and (found.st_mode, found.st_uid) == (main.st_mode, main.st_uid):
+            continue  # as SQLite makes them, and told of already
         if found.st_mode & (stat.S_IROTH | stat.S_IWOTH):
             good = False
             may = "change" if found.st_mode & stat.S_IWOTH else "read"
@@ -235,11 +242,15 @@ def plans(connection: Connection, asked: Asked) -> Iterable[Finding]:
 def integrity(connection: Connection, asked: Asked) -> Iterable[Finding]:
     if not asked.deep:
         return
-    rows = connection.exec_driver_sql("PRAGMA quick_check(10)").fetchall()
-    if [row[0] for row in rows] == ["ok"]:
+    try:
+        rows = connection.exec_driver_sql("PRAGMA quick_check(10)").fetchall()
+        what = "; ".join(str(row[0]) for row in rows)
+    except DatabaseError as error:
+        what = str(error.orig)
+    if what == "ok":
         yield Finding(Level.OK, "integrity", "quick_check found nothing")
     else:
-        said = f"the file is damaged: {rows[0][0] if rows else 'no answer'}"
+        said = f"the file is damaged: {what}"
         do = "stop the app, copy the file and its -wal away, then `sqlite3 app.db .recover` into a new one, or a backup"
         yield Finding(Level.WRONG, "integrity", said, do)
 
