@@ -33,7 +33,6 @@ class AsyncpgLink:
         self._names = names
         self.pid = 0
         self.is_pooled = False
-        self.greeting: Greeting
 
     @classmethod
     async def open(cls, engine: Engine) -> AsyncpgLink:
@@ -42,9 +41,8 @@ class AsyncpgLink:
         names = getattr(opened.dbapi, "_prepared_statement_name_func", None)
         link = cls(opened, names if names is not None and names() is not None else None)
         try:
-            ((pid, version, isolation, clock),) = await link.fetch(GREETING)
-            link.greeting = Greeting(pid, version, isolation, clock)
-            link.greeting.check()
+            ((pid, version, isolation),) = await link.fetch(GREETING)
+            Greeting(pid, version, isolation).check()
             link.pid, link.is_pooled = pid, opened.driver.get_server_pid() != pid
             if isolation != "read committed":
                 await link.fetch(READ_COMMITTED)

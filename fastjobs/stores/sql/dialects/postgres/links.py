@@ -21,8 +21,7 @@ _T = TypeVar("_T")
 OLDEST = 13
 GREETING = (
     "SELECT pg_backend_pid(), current_setting('server_version_num')::int,"
-    " current_setting('default_transaction_isolation'),"
-    " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    " current_setting('default_transaction_isolation')"
 )
 READ_COMMITTED = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"
 CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -79,7 +78,6 @@ class Greeting(NamedTuple):
     pid: int
     version: int
     isolation: str
-    clock: int
 
     def check(self) -> None:
         """Raises a StoreError for a server that is too old."""

@@ -26,6 +26,8 @@ class Notifier:
         self._channel = channel
         self._last = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
+        self._is_owed = False
+        """Whether something is kept that nobody was told of."""
         here.before_close.append(self._flush)
 
     def is_time(self) -> bool:
@@ -38,6 +40,7 @@ class Notifier:
 
     def soon(self) -> None:
         """Notifies after what has been committed up to now, at once or a little later. Called on the loop."""
+        self._is_owed = True
         if self._timer is None and not self._here.is_closed:
             wait = max(self._last + GAP - self._here.loop.time(), 0)
             self._timer = self._here.loop.call_later(wait, self._fire, context=contextvars.Context())
@@ -51,6 +54,8 @@ class Notifier:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        # Also where the loop's end has cancelled one that was under way.
+        if self._is_owed:
             async with asyncio.timeout(_IN_A_HURRY):
                 await self.notify()
 
@@ -60,7 +65,11 @@ class Notifier:
         async def send(link: Link) -> None:
             await link.fetch(NOTIFY, self._channel)
 
+        self._is_owed = False
         try:
             await self._here.call(send).run()
+        except asyncio.CancelledError:
+            self._is_owed = True
+            raise
         except Exception:
             log.debug("other instances couldn't be told of a push; their polls will find it", exc_info=True)

@@ -42,7 +42,6 @@ class AsyncPsycopgLink:
         self._cursor = psycopg.AsyncRawCursor(self._driver, row_factory=rows.tuple_row)
         self.pid = 0
         self.is_pooled = False
-        self.greeting: Greeting
 
     @classmethod
     async def open(cls, engine: Engine) -> AsyncPsycopgLink:
@@ -51,9 +50,8 @@ class AsyncPsycopgLink:
         link = cls(opened)
         try:
             await link._driver.set_autocommit(True)
-            ((pid, version, isolation, clock),) = await link.fetch(GREETING)
-            link.greeting = Greeting(pid, version, isolation, clock)
-            link.greeting.check()
+            ((pid, version, isolation),) = await link.fetch(GREETING)
+            Greeting(pid, version, isolation).check()
             link.pid, link.is_pooled = pid, link._driver.info.backend_pid != pid
             if isolation != "read committed":
                 await link.fetch(READ_COMMITTED)
@@ -110,7 +108,6 @@ class SyncPsycopgLink:
         self._is_ending = False
         self.pid = 0
         self.is_pooled = False
-        self.greeting: Greeting
         threading.Thread(target=self._serve, name="fastjobs postgres link", daemon=True).start()
 
     @classmethod
@@ -210,9 +207,8 @@ class SyncPsycopgLink:
         self._driver = self._opened.driver
         self._driver.autocommit = True
         self._cursor = psycopg.RawCursor(self._driver, row_factory=rows.tuple_row)
-        ((pid, version, isolation, clock),) = self._fetch(GREETING)
-        self.greeting = Greeting(pid, version, isolation, clock)
-        self.greeting.check()
+        ((pid, version, isolation),) = self._fetch(GREETING)
+        Greeting(pid, version, isolation).check()
         self.pid, self.is_pooled = pid, self._driver.info.backend_pid != pid
         if isolation != "read committed":
             self._fetch(READ_COMMITTED)
