@@ -83,7 +83,10 @@ def horizon(connection: Connection, asked: Asked) -> Iterable[Finding]:
         said = f"a query on the standby {one_line(name, 60)!r} is {age:,} transactions old: by its feedback it {keeps}"
         yield Finding(Level.WARNING, check, said, "end it, or limit it by max_standby_streaming_delay")
     hidden = connection.scalar(
-        text("SELECT count(*) FROM pg_stat_activity WHERE query = '<insufficient privilege>'")
+        text(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query = '<insufficient privilege>'"
+        )
     )
     if hidden:
         said = f"can't see what {hidden} sessions of other roles are at"
