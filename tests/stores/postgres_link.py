@@ -75,8 +75,7 @@ class Hot:
         return await marks.mark(self._link, self.statements, some, self.now)
 
 
-async def connect(database: Database, **settings: str) -> asyncpg.Connection[Any]:
-    """A connection of the app's role."""
-    return cast(
-        "asyncpg.Connection[Any]", await asyncpg.connect(database.url(None), server_settings=settings)
-    )
+async def connect(database: Database, *, user: str = "app", **settings: str) -> asyncpg.Connection[Any]:
+    """A connection of a role, the app's if none is named."""
+    url = database.url(None, user=user)
+    return cast("asyncpg.Connection[Any]", await asyncpg.connect(url, server_settings=settings))

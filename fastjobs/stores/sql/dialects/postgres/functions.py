@@ -309,6 +309,7 @@ def mark(tables: Tables) -> Function:
   {pins} AS $$
 DECLARE
   v_got bigint[]; v_tids tid[];
+  v_what integer[]; v_at bigint[]; v_errors text[];
   v_missed bigint[];
 BEGIN
   -- What someone else's transaction has locked is passed over, and looked at once more: it's that claim's still, or
@@ -322,12 +323,13 @@ BEGIN
       o_missed := ARRAY(SELECT u.id FROM unnest(p_done) u(id) EXCEPT SELECT g.id FROM unnest(v_got) g(id));
       o_busy := ARRAY(
         SELECT u.id FROM unnest(p_done, p_done_claims) u(id, claim)
-        WHERE u.id = ANY (o_missed) AND EXISTS (SELECT 1 FROM {jobs} j WHERE {mine}));
+        CROSS JOIN LATERAL (SELECT 1 FROM {jobs} j WHERE {mine} LIMIT 1) l WHERE u.id = ANY (o_missed));
     END IF;
   END IF;
   IF cardinality(p_ids) > 0 THEN
-    SELECT array_agg(l.id), array_agg(l.ctid) INTO v_got, v_tids
-    FROM unnest(p_ids, p_claims, p_what) u(id, claim, what) CROSS JOIN LATERAL (
+    SELECT array_agg(l.id), array_agg(l.ctid), array_agg(u.what), array_agg(u.at), array_agg(u.error)
+    INTO v_got, v_tids, v_what, v_at, v_errors
+    FROM unnest(p_ids, p_claims, p_what, p_at, p_errors) u(id, claim, what, at, error) CROSS JOIN LATERAL (
       SELECT j.id, j.ctid FROM {jobs} j WHERE {mine} AND {extends} FOR UPDATE SKIP LOCKED) l;
     WITH changed AS (
       UPDATE {jobs} j SET
@@ -339,8 +341,9 @@ BEGIN
         failed_at = CASE u.what WHEN 2 THEN u.at ELSE j.failed_at END,
         unique_key = CASE u.what WHEN 2 THEN NULL ELSE j.unique_key END,
         error = coalesce(u.error, j.error)
-      FROM unnest(p_ids, p_what, p_at, p_errors) u(id, what, at, error)
-      WHERE j.id = u.id AND j.ctid = ANY (v_tids)
+      FROM unnest(v_tids, v_what, v_at, v_errors) u(tid, what, at, error)
+      -- By the id it would be a join that reads an index of all jobs, if there were few as it was planned.
+      WHERE j.ctid = u.tid
       RETURNING j.id, u.what = 4 AND j.stop_asked <> 0 AS is_to_stop
     )
     SELECT array_agg(c.id) INTO o_stop FROM changed c WHERE c.is_to_stop;
@@ -349,7 +352,8 @@ BEGIN
       o_missed := o_missed || v_missed;
       o_busy := o_busy || ARRAY(
         SELECT u.id FROM unnest(p_ids, p_claims, p_what) u(id, claim, what)
-        WHERE u.id = ANY (v_missed) AND EXISTS (SELECT 1 FROM {jobs} j WHERE {mine} AND {extends}));
+        CROSS JOIN LATERAL (SELECT 1 FROM {jobs} j WHERE {mine} AND {extends} LIMIT 1) l
+        WHERE u.id = ANY (v_missed));
     END IF;
   END IF;
   RETURN NEXT;
