@@ -1,0 +1,139 @@
+CREATE TABLE fastjobs_jobs (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+	kind VARCHAR(100) NOT NULL,
+	state SMALLINT DEFAULT 0 NOT NULL,
+	priority INTEGER DEFAULT 0 NOT NULL,
+	run_at BIGINT NOT NULL,
+	held_until BIGINT DEFAULT 0 NOT NULL,
+	attempts INTEGER DEFAULT 0 NOT NULL,
+	claim BIGINT DEFAULT 0 NOT NULL,
+	lost INTEGER DEFAULT 0 NOT NULL,
+	own_key BLOB,
+	unique_key BLOB,
+	alone_key BLOB,
+	name VARCHAR(255),
+	keep_name BIGINT,
+	first_push_at BIGINT,
+	stop_asked SMALLINT DEFAULT 0 NOT NULL,
+	progress TEXT,
+	created_at BIGINT DEFAULT 0 NOT NULL,
+	failed_at BIGINT,
+	payload TEXT NOT NULL,
+	carried TEXT,
+	error TEXT
+);
+
+CREATE INDEX fastjobs_jobs_busy ON fastjobs_jobs (kind, alone_key, held_until) WHERE state = 1 AND alone_key IS NOT NULL;
+
+CREATE INDEX fastjobs_jobs_failed ON fastjobs_jobs (failed_at) WHERE state = 3;
+
+CREATE INDEX fastjobs_jobs_failed_kind ON fastjobs_jobs (kind, failed_at) WHERE state = 3;
+
+CREATE INDEX fastjobs_jobs_held ON fastjobs_jobs (kind, held_until) WHERE state = 1;
+
+CREATE UNIQUE INDEX fastjobs_jobs_name ON fastjobs_jobs (name) WHERE name IS NOT NULL;
+
+CREATE INDEX fastjobs_jobs_parked ON fastjobs_jobs (kind, alone_key, run_at) WHERE state = 2;
+
+CREATE INDEX fastjobs_jobs_ready ON fastjobs_jobs (kind, run_at) WHERE state = 0;
+
+CREATE UNIQUE INDEX fastjobs_jobs_unique ON fastjobs_jobs (kind, unique_key) WHERE unique_key IS NOT NULL;
+
+CREATE TABLE fastjobs_kinds (
+	kind VARCHAR(100) NOT NULL,
+	held_until BIGINT DEFAULT 0 NOT NULL,
+	paused SMALLINT DEFAULT 0 NOT NULL,
+	first_seen BIGINT DEFAULT 0 NOT NULL,
+	CONSTRAINT fastjobs_kinds_pk PRIMARY KEY (kind)
+)
+ WITHOUT ROWID;
+
+CREATE TABLE fastjobs_names (
+	name VARCHAR(255) NOT NULL,
+	until BIGINT NOT NULL,
+	CONSTRAINT fastjobs_names_pk PRIMARY KEY (name)
+)
+ WITHOUT ROWID;
+
+CREATE INDEX fastjobs_names_until ON fastjobs_names (until);
+
+CREATE TABLE fastjobs_schedules (
+	name VARCHAR(255) NOT NULL,
+	run_at BIGINT NOT NULL,
+	CONSTRAINT fastjobs_schedules_pk PRIMARY KEY (name)
+)
+ WITHOUT ROWID;
+
+CREATE TABLE fastjobs_schema (
+	id SMALLINT NOT NULL,
+	version INTEGER NOT NULL,
+	CONSTRAINT fastjobs_schema_pk PRIMARY KEY (id)
+);
+
+CREATE TABLE fastjobs_slots (
+	kind VARCHAR(100) NOT NULL,
+	alone_key BLOB NOT NULL,
+	job_id BIGINT NOT NULL,
+	claim BIGINT NOT NULL,
+	held_until BIGINT NOT NULL,
+	CONSTRAINT fastjobs_slots_pk PRIMARY KEY (kind, alone_key)
+)
+ WITHOUT ROWID;
+
+CREATE TABLE fastjobs_throttles (
+	name VARCHAR(100) NOT NULL,
+	"key" VARCHAR(255) NOT NULL,
+	slot INTEGER NOT NULL,
+	at BIGINT NOT NULL,
+	CONSTRAINT fastjobs_throttles_pk PRIMARY KEY (name, "key", slot)
+)
+ WITHOUT ROWID;
+
+CREATE INDEX fastjobs_throttles_at ON fastjobs_throttles (at);
+
+INSERT INTO fastjobs_schema (id, version) VALUES (1, 1);
+
+-- push
+INSERT INTO "fastjobs_jobs" (kind, payload, run_at, created_at, carried) VALUES (?, ?, ?, ?, ?);
+
+-- new_kind
+INSERT INTO "fastjobs_kinds" (kind, first_seen) VALUES (?, ?) ON CONFLICT DO NOTHING;
+
+-- known_kinds
+SELECT kind FROM "fastjobs_kinds";
+
+-- look
+SELECT k.value, s.held_until, s.paused, (SELECT j.run_at FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = k.value AND j.state = 0 ORDER BY j.run_at LIMIT 1), (SELECT j.held_until FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_held" WHERE j.kind = k.value AND j.state = 1 ORDER BY j.held_until LIMIT 1) FROM json_each(?) AS k LEFT JOIN "fastjobs_kinds" AS s ON s.kind = k.value;
+
+-- look_all
+SELECT k.value, s.held_until, s.paused, (SELECT j.run_at FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = k.value AND j.state = 0 ORDER BY j.run_at LIMIT 1), (SELECT j.held_until FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_held" WHERE j.kind = k.value AND j.state = 1 ORDER BY j.held_until LIMIT 1) FROM (SELECT value FROM json_each(?) UNION SELECT kind FROM "fastjobs_kinds") AS k LEFT JOIN "fastjobs_kinds" AS s ON s.kind = k.value;
+
+-- news
+SELECT k.kind, (SELECT j.run_at FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = k.kind AND j.state = 0 ORDER BY j.run_at LIMIT 1), (SELECT seq FROM sqlite_sequence WHERE name = 'fastjobs_jobs') FROM "fastjobs_kinds" AS k;
+
+-- reap
+UPDATE "fastjobs_jobs" INDEXED BY "fastjobs_jobs_held" SET state = 0, held_until = 0, lost = lost + 1 WHERE kind = ? AND state = 1 AND held_until <= ?;
+
+-- heads
+SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried FROM "fastjobs_jobs" INDEXED BY "fastjobs_jobs_ready" WHERE kind = ? AND state = 0 AND run_at <= ? AND (lost <= ? OR attempts >= ?) ORDER BY run_at, id;
+
+-- take
+UPDATE "fastjobs_jobs" SET state = 1, held_until = ?, attempts = attempts + 1, claim = claim + 1, unique_key = NULL, stop_asked = 0 WHERE id IN (SELECT value FROM json_each(?));
+
+-- exhaust
+UPDATE "fastjobs_jobs" SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL, failed_at = ?, error = ? WHERE id = ?;
+
+-- done
+DELETE FROM "fastjobs_jobs" WHERE id = ? AND claim = ? AND state <> 3;
+
+-- try_again
+UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, run_at = ?, error = ? WHERE id = ? AND claim = ? AND state <> 3;
+
+-- fail
+UPDATE "fastjobs_jobs" SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL, failed_at = ?, error = ? WHERE id = ? AND claim = ? AND state <> 3;
+
+-- give_back
+UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, attempts = max(attempts - 1, 0), run_at = coalesce(?, run_at), error = coalesce(?, error) WHERE id = ? AND claim = ? AND state <> 3;
+
+-- extend
+UPDATE "fastjobs_jobs" SET held_until = ? WHERE id = ? AND claim = ? AND state = 1 AND held_until > ? RETURNING stop_asked;

@@ -1,0 +1,50 @@
+"""The SQL of each dialect as it was seen last: a change of a table, a function or a hot statement is to be meant.
+
+With FASTJOBS_SNAPSHOTS=write the files in `snapshots/` are written anew. What a released version has made stays as it
+is in databases: a change there is a new version of the tables, with a step that leads to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastjobs.stores.sql import migrations
+from fastjobs.stores.sql.dialects.postgres import statements as postgres
+from fastjobs.stores.sql.dialects.sqlite import statements as sqlite
+from fastjobs.stores.sql.tables import Tables, make_tables
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+def compiled(dialect: str, tables: Tables) -> Iterator[str]:
+    for statement in migrations.ddl(tables, dialect):
+        # SQLAlchemy's versions differ in the blanks at the ends of lines.
+        yield "\n".join(line.rstrip() for line in statement.strip().splitlines()) + ";\n"
+    made: Any = (postgres if dialect == "postgresql" else sqlite).make_statements(tables)
+    for field in fields(made):
+        value = getattr(made, field.name)
+        yield f"-- {field.name}\n{value};\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect", "schema"),
+    [
+        ("sqlite", "sqlite", None),
+        ("postgresql", "postgresql", None),
+        ("postgresql-in-a-schema", "postgresql", "own"),
+    ],
+)
+def test_the_sql_is_as_it_was_seen_last(name: str, dialect: str, schema: str | None) -> None:
+    path = SNAPSHOTS / f"{name}.sql"
+    found = "\n".join(compiled(dialect, make_tables(schema=schema)))
+    if os.environ.get("FASTJOBS_SNAPSHOTS") == "write":
+        path.write_text(found)
+    assert found == path.read_text(), (
+        "if the change is meant, write the snapshots anew by FASTJOBS_SNAPSHOTS=write, and look at their diff"
+    )
