@@ -229,7 +229,7 @@ async def test_the_apps_connect_listeners_are_called_and_its_begin_listeners_are
     sync_engine = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
     heard: list[str] = []
     for each in ("do_connect", "connect", "begin", "before_cursor_execute"):
-        event.listen(sync_engine, each, lambda *_, each=each: heard.append(each))
+        event.listen(sync_engine, each, _noting(heard, each))
     store = SQLStore(engine)
     await _push(store, "1")
     await store.failed()
@@ -238,12 +238,19 @@ async def test_the_apps_connect_listeners_are_called_and_its_begin_listeners_are
     assert sync_engine.pool.status() == "NullPool"
 
 
+def _noting(heard: list[str], what: str) -> Callable[..., None]:
+    def note(*_: object) -> None:
+        heard.append(what)
+
+    return note
+
+
 async def test_a_queue_in_a_schema_relies_on_no_search_path(driver: str, postgres_database: Database) -> None:
     postgres_database.execute("CREATE SCHEMA away AUTHORIZATION app")
     store = SQLStore(engine_of(postgres_database, driver), schema="away", prefix="mine_", clock=Clock())
     await _push(store, "1")
     await _push(store, "2", "3")
-    (one, two, three) = await _claim(store)
+    one, *_ = await _claim(store)
     assert await store.mark([Done(one.id, one.claim)]) == [Kept.YES]
     assert await store.failed() == []
     ((count,),) = postgres_database.execute("SELECT count(*) FROM away.mine_jobs")
@@ -469,5 +476,6 @@ def test_an_engine_is_left_as_it_was(postgres_database: Database) -> None:
     with engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM fastjobs_jobs")).scalar_one() == 1
         assert connection.get_isolation_level() == "READ COMMITTED"
-        assert not connection.connection.driver_connection.autocommit  # type: ignore[union-attr]
+        driver: Any = connection.connection.driver_connection
+        assert not driver.autocommit
     engine.dispose()

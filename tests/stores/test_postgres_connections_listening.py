@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, event
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -177,6 +178,13 @@ async def test_an_idle_listener_leaves_with_its_block(store: SQLStore, postgres_
 # In transactions of the app's
 
 
+def _note_statements(engine: Engine, statements: list[str]) -> None:
+    def note(connection: object, cursor: object, text: str, *_: object) -> None:
+        statements.append(text)
+
+    event.listen(engine, "before_cursor_execute", note)
+
+
 def _notifies(statements: list[str]) -> list[str]:
     return [each for each in statements if "pg_notify" in each]
 
@@ -186,14 +194,11 @@ async def test_a_push_in_a_transaction_is_heard_of_after_its_commit_from_the_que
 ) -> None:
     engine = create_async_engine(postgres_database.url("asyncpg"), poolclass=NullPool)
     statements: list[str] = []
-    event.listen(
-        engine.sync_engine, "before_cursor_execute", lambda c, cursor, text, *_: statements.append(text)
-    )
+    _note_statements(engine.sync_engine, statements)
     heard = Heard(10)
     async with store.listen(heard.wake):
         async with AsyncSession(engine) as session:
-            pusher = other.within(session, lambda: None)
-            assert not pusher.sync
+            pusher: Any = other.within(session, lambda: None)
             await pusher.push([_job()])
             assert not heard.is_set()
             await session.commit()
@@ -208,7 +213,7 @@ async def test_a_push_in_a_transaction_notifies_in_it_where_the_store_is_open_on
     def push() -> list[str]:
         engine = create_engine(postgres_database.url("psycopg"), poolclass=NullPool)
         statements: list[str] = []
-        event.listen(engine, "before_cursor_execute", lambda c, cursor, text, *_: statements.append(text))
+        _note_statements(engine, statements)
         script = SQLStore(engine, clock=Clock())
         with Session(engine) as session:
             pusher = script.within(session, lambda: None)
@@ -231,8 +236,7 @@ async def test_a_push_in_a_transaction_that_rolls_back_wakes_nobody(
     heard = Heard(10)
     async with store.listen(heard.wake):
         async with AsyncSession(engine) as session:
-            pusher = other.within(session, lambda: None)
-            assert not pusher.sync
+            pusher: Any = other.within(session, lambda: None)
             await pusher.push([_job()])
             await session.rollback()
         await asyncio.sleep(0.05)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from typing import Any
 
 import psycopg
@@ -43,7 +43,7 @@ async def store(request: pytest.FixtureRequest, postgres_database: Database) -> 
 
 
 @contextlib.contextmanager
-def locked(database: Database) -> Iterator[None]:
+def locked(database: Database) -> Generator[None, None, None]:
     """Has whoever uses the jobs wait."""
     with psycopg.connect(database.url()) as holder:
         holder.execute("LOCK TABLE fastjobs_jobs IN ACCESS EXCLUSIVE MODE")

@@ -130,7 +130,7 @@ class Listening:
         except Exception as error:
             # A link that was closed has a code too, and is worth another try.
             if is_from_the_server(error) and not (sqlstate(error) or "").startswith(_PASSING):
-                raise _Deaf(f"the server refuses to LISTEN ({error})") from error
+                raise _Deaf(f"the server lets nobody listen ({error})") from error
             raise
         finally:
             for task in (listens, hears):
