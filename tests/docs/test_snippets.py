@@ -186,6 +186,15 @@ async def test_the_failed_jobs_program_lists_what_failed_and_runs_the_mails_agai
     await snippet.store.close()
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("snippet", ["done_in"], indirect=True)
+async def test_the_done_in_program_tops_up_once_and_sends_for_a_receipt(
+    snippet: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await snippet.main()
+    assert capsys.readouterr().out == "ada has 10 now\n"
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     """A folder with the package `shop` in it, as the page has one make it."""
