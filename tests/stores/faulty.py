@@ -125,7 +125,7 @@ class WakesBeforeItKeeps(Memory):
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         wakes, self._wakes = self._wakes, []
-        ids = await super().push([replace(job, after=job.after + 1) for job in jobs])
+        ids = await super().push([job._replace(after=job.after + 1) for job in jobs])
         self._wakes = wakes
         return ids
 

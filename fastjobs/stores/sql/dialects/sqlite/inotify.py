@@ -38,11 +38,13 @@ class Inotify:
             failed = OSError(ctypes.get_errno(), "inotify_add_watch failed", path)
             os.close(self._file)
             raise failed
+        self._stirred = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
+        self._poll.register(self._stirred, select.POLLIN)
 
     def wait(self, seconds: float) -> bool:
-        """Whether the file was written to since it was asked last, or is within so many seconds."""
+        """Whether the file was written to since it was asked last, or is within so many seconds, or until a stir."""
         if not self._poll.poll(seconds * 1000):
             return False
         try:
@@ -51,6 +53,11 @@ class Inotify:
             return False
         return True
 
+    def stir(self) -> None:
+        """Ends the wait, and those after it, from another thread."""
+        os.eventfd_write(self._stirred, 1)
+
     def close(self) -> None:
         """Hears no more."""
         os.close(self._file)
+        os.close(self._stirred)

@@ -63,15 +63,21 @@ class _Listener:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._written: Inotify | None = None
+        """What the thread waits at; the lock is for its end, which another thread must not stir."""
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def stop(self) -> None:
         """Has it call nobody from here on, and end."""
         self._stop.set()
+        with self._lock:
+            if self._written is not None:
+                self._written.stir()
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self._is_over():
                 try:
                     self._listen()
                 except Exception as error:
@@ -80,33 +86,35 @@ class _Listener:
                         return
                     # The writer has the same trouble, and its calls tell of it.
                     log.debug("the queue's database can't be listened to, and is opened anew", exc_info=True)
-                self._stop.wait(AGAIN)
+                    self._stop.wait(AGAIN)
         finally:
             self.ended.set_result(None)
 
     def _listen(self) -> None:
         """Looks until it's stopped."""
         sight = _Sight(self._engine, self._path, self._news)
-        written: Inotify | None = None
         try:
             sight.has_news()
             # The connection has the log open by now, and SQLite removes it with the last connection alone: as
             # long as this one is there, the file that is watched is the one that is written.
             with suppress(OSError):
-                written = Inotify(f"{sight.path}-wal")
+                self._written = Inotify(f"{sight.path}-wal")
             if self.began.done():
                 self._call()
             else:
                 self.began.set_result(None)
             while not self._is_over():
-                if written is None:
+                if self._written is None:
                     self._stop.wait(LOOK)
-                elif written.wait(LOOK):
+                elif self._written.wait(LOOK):
                     for pause in AFTER_A_WRITE:
                         self._look(sight)
-                        self._stop.wait(pause)
+                        if self._stop.wait(pause):
+                            return
                 self._look(sight)
         finally:
+            with self._lock:
+                written, self._written = self._written, None
             if written is not None:
                 written.close()
             sight.close()
