@@ -122,7 +122,7 @@ async def test_a_wait_goes_past_the_end_of_32_bits(tmp_path: Path, how: str) -> 
     engine.dispose()
 
 
-@pytest.mark.parametrize("after", [timedelta.max, 86_400 * 365 * 9_998, 1e300, -1, float("nan")])
+@pytest.mark.parametrize("after", [timedelta.max, 253_000_000_000, 1e300, -1, float("nan")])
 async def test_a_wait_that_no_calendar_has_stops_no_queue(
     store: Memory | SQLStore, clock: Clock, after: float | timedelta
 ) -> None:
