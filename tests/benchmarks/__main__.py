@@ -85,6 +85,7 @@ def main() -> None:
         f"fastjobs {fastjobs.__version__}, Python {platform.python_version()}, SQLAlchemy {sqlalchemy_version},"
         f" {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start;"
         f" least / median / most of the rounds"
+        + ("" if chosen.share == 1 else f"; {chosen.share:g} of each count, whatever a title says")
     )
     for name, names in tables.items():
         database = DATABASES[name]

@@ -87,10 +87,7 @@ def run(row: Row, ground: Ground, share: float) -> Found:
         except subprocess.TimeoutExpired:
             raise _failed(row, f"it took over {row.seconds:.0f} s") from None
     if done.returncode:
-        why = done.stderr.strip() or f"it ended with {done.returncode}"
-        if "ModuleNotFoundError" in why:
-            raise NotRun("not installed")
-        raise _failed(row, why)
+        raise _failed(row, done.stderr.strip() or f"it ended with {done.returncode}")
     seen: Found = json.loads(done.stdout.splitlines()[-1])
     if not seen.get("once", True):
         raise SystemExit(f"{row.name} did not run each job exactly once")
@@ -103,7 +100,9 @@ def scaled(row: Row, share: float) -> int:
 
 
 def _failed(row: Row, why: str) -> BaseException:
-    return NotRun(why.splitlines()[-1][:200]) if row.optional else SystemExit(f"{row.name} failed:\n{why}")
+    if not row.optional:
+        return SystemExit(f"{row.name} failed:\n{why}")
+    return NotRun("not installed" if "No module named" in why else why.splitlines()[-1][:200])
 
 
 def run_table(name: str, table: Table, ground: Ground, rounds: int, share: float) -> None:

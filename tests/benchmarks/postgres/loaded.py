@@ -19,7 +19,8 @@ KIND = "newsletter"
 # As pushes would have kept them, made by the server: a million take seconds so.
 _FILL = (
     "INSERT INTO fastjobs_jobs (kind, payload, run_at, created_at)"
-    f" SELECT '{KIND}', replace($2, '\"n\":0', '\"n\":' || n), $3::bigint + n, $3 FROM generate_series(0, $1::int - 1) n"
+    f" SELECT '{KIND}', replace($2, '\"n\":0', '\"n\":' || n), $3::bigint + n, $3"
+    " FROM generate_series(0, $1::int - 1) n"
 )
 
 
@@ -37,6 +38,8 @@ class Loaded:
     queue: fastjobs.Queue
     kind: fastjobs.Kind[Value]
     runs: bytearray
+    first: asyncio.Event
+    """Set after the first run."""
     last: asyncio.Event
     """Set after so many runs as were asked for."""
     look: Any
@@ -65,12 +68,15 @@ async def loaded(
     `last` is set after `runs` of them, or all.
     """
     queue, engine = new_queue(url, **settings)
-    counts, last, left = bytearray(waiting), asyncio.Event(), waiting if runs is None else runs
+    counts, first, last = bytearray(waiting), asyncio.Event(), asyncio.Event()
+    left = whole = waiting if runs is None else runs
 
     @queue.kind(KIND)
     async def newsletter(value: Value) -> None:
         nonlocal left
         counts[value.n] += 1
+        if left == whole:
+            first.set()
         left -= 1
         if not left:
             last.set()
@@ -84,7 +90,7 @@ async def loaded(
     await look.execute("VACUUM ANALYZE")
     await look.execute("CHECKPOINT")
     try:
-        yield Loaded(url, queue, newsletter, counts, last, look)
+        yield Loaded(url, queue, newsletter, counts, first, last, look)
     finally:
         await look.close()
         await engine.dispose()
