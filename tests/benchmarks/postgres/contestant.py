@@ -15,7 +15,7 @@ Contestant = Callable[[str, int], Awaitable[Found]]
 def main(*contestants: Contestant) -> None:
     """Runs the one that the command names."""
     name, count, url = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    named = {each.__name__: each for each in contestants}  # type: ignore[attr-defined]
+    named = {each.__name__: each for each in contestants}
 
     async def measured() -> Found:
         return await named[name](url, count)

@@ -75,14 +75,14 @@ async def procrastinate(url: str, jobs: int, runs: Runs) -> tuple[Start, Left]:
     its = package("procrastinate")
     app = its.App(connector=its.PsycopgConnector(conninfo=url, min_size=4, max_size=20))
 
-    @app.task(name="newsletter")
     async def newsletter(**given: Any) -> None:
         runs.ran(Value.model_validate(given))
 
+    task = app.task(name="newsletter")(newsletter)
     await app.open_async()
     await app.schema_manager.apply_schema_async()
     for some in batches(jobs):
-        await newsletter.batch_defer_async(*(each.model_dump() for each in some))
+        await task.batch_defer_async(*(each.model_dump() for each in some))
 
     async def start() -> None:
         running = app.run_worker_async(concurrency=50, install_signal_handlers=False, delete_jobs="always")
@@ -95,10 +95,10 @@ async def pgqueuer(url: str, jobs: int, runs: Runs) -> tuple[Start, Left]:
     pool = await asyncpg.create_pool(url, min_size=4, max_size=20)
     queue = package("pgqueuer").PgQueuer(package("pgqueuer.adapters.drivers.asyncpg").AsyncpgPoolDriver(pool))
 
-    @queue.entrypoint("newsletter")
     async def newsletter(job: Any) -> None:
         runs.ran(Value.model_validate_json(job.payload))
 
+    queue.entrypoint("newsletter")(newsletter)
     await queue.qm.queries.install()
     for some in batches(jobs):
         payloads = [each.model_dump_json().encode() for each in some]
@@ -146,10 +146,10 @@ class Newsletter:
 async def awa(url: str, jobs: int, runs: Runs) -> tuple[Start, Left]:
     client = package("awa").AsyncClient(url, max_connections=20)
 
-    @client.task(Newsletter, queue="default")
     async def newsletter(job: Any) -> None:
         runs.ran(job.args)
 
+    client.task(Newsletter, queue="default")(newsletter)
     await client.migrate()
     for some in batches(jobs):
         await client.insert_many_copy([Newsletter(**each.model_dump()) for each in some])
@@ -191,15 +191,14 @@ async def oban(url: str, jobs: int, runs: Runs) -> tuple[Start, Left]:
     pool = await its.Oban.create_pool(url, min_size=4, max_size=20)
     await package("oban.schema").install(pool)
 
-    @its.worker(queue="default")
     class Newsletters:
         async def process(self, job: Any) -> None:
             runs.ran(Value.model_validate(job.args))
 
+    worker = its.worker(queue="default")(Newsletters)
     pushes = its.Oban(pool=pool)
     for some in batches(jobs):
-        made: Any = Newsletters
-        await pushes.enqueue_many([made.new(each.model_dump()) for each in some])
+        await pushes.enqueue_many([worker.new(each.model_dump()) for each in some])
     runner = its.Oban(pool=pool, queues={"default": 200})
     return runner.start, left("oban_jobs", "state IN ('available', 'executing', 'scheduled')")
 
