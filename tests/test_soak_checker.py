@@ -13,9 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.checking import RULES, Violation, check
+from tests.soak.checking import MOST_LINES, RULES, Violation, check
 from tests.soak.counting import count
-from tests.soak.history import Claim, Ended, Fault, History, Left, Marked, Pushed, Started, read
+from tests.soak.history import (
+    TABLES,
+    Claim,
+    Ended,
+    Fault,
+    History,
+    Left,
+    Looked,
+    Marked,
+    Outage,
+    Pushed,
+    Started,
+    read,
+)
+from tests.soak.logs import LogLine, said
 
 SECOND = 1_000_000
 HOLD = 3 * SECOND
@@ -94,6 +108,24 @@ class Story:
 
     def fault(self, process: str, what: str, since: float, until: float = float("inf")) -> None:
         self.history.faults.append(Fault(process, what, since * 1e9, until * 1e9))
+
+    def outage(
+        self,
+        what: str,
+        since: float,
+        until: float,
+        *,
+        up: tuple[str, ...] = (),
+        looked: float | None = None,
+        lines: int = 0,
+    ) -> None:
+        """One of the database's; the processes that were up, the next claim, and how often the failing was told."""
+        wall = 1_800_000_000.0
+        self.history.outages.append(Outage(what, since * 1e9, until * 1e9, 1, wall))
+        self.history.ups.update(dict.fromkeys(up, 0.0))
+        if looked is not None:
+            self.history.looks.append(Looked("f", moment(looked), moment(looked)))
+        self.history.log.extend(LogLine("f", wall + 1, "the store failed part=claim") for _ in range(lines))
 
     def left(self, id: str, state: int, *, kind: str = "quick", attempts: int = 10) -> None:
         self.history.left.append(Left(id, kind, f"p{id}", state, attempts))
@@ -383,6 +415,26 @@ def a_broken_file(story: Story) -> None:
     story.history = replace(story.history, integrity="row 7 missing from index fastjobs_jobs_ready")
 
 
+def a_claim_long_after_the_servers_return(story: Story) -> None:
+    story.outage("restart", 40, 42, up=("f",), looked=43.2)
+
+
+def no_claim_since_the_servers_return(story: Story) -> None:
+    story.outage("crash", 40, 42, up=("f",))
+
+
+def a_line_for_each_call_that_failed(story: Story) -> None:
+    story.outage("silence", 40, 42, lines=MOST_LINES + 1)
+
+
+def a_deadlock(story: Story) -> None:
+    story.history = replace(story.history, deadlocks=1)
+
+
+def a_session_left_in_a_transaction(story: Story) -> None:
+    story.history = replace(story.history, idle_in_tx=("SELECT 1",))
+
+
 BROKEN: list[tuple[Callable[[Story], None], str]] = [
     (vanished, "lost"),
     (vanished_after_a_claim, "lost"),
@@ -423,6 +475,11 @@ BROKEN: list[tuple[Callable[[Story], None], str]] = [
     (given_back_in_the_middle_of_a_run, "repeat without cause"),
     (a_process_that_ended_by_itself, "death"),
     (a_broken_file, "integrity"),
+    (a_claim_long_after_the_servers_return, "slow return"),
+    (no_claim_since_the_servers_return, "slow return"),
+    (a_line_for_each_call_that_failed, "noisy log"),
+    (a_deadlock, "deadlock"),
+    (a_session_left_in_a_transaction, "idle in transaction"),
 ]
 
 
@@ -515,6 +572,63 @@ def test_a_history_is_read_from_what_the_processes_wrote_down_and_the_tables(tmp
     assert history.left == [Left("8", "quick", "p2", 3, 1)]
     assert history.orders == {"p1"}
     assert history.integrity == "ok"
+
+
+def test_a_history_on_a_server_is_read_with_what_its_outages_did(tmp_path: Path) -> None:
+    def write(name: str, *said: list[object]) -> None:
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in said))
+
+    write("clients", [1, "try", "p1", False, False])
+    write("database", [500, "crash", 400, 3, 1_795_969_000.5])
+    write("app1-1", [10, "up"], [30, "looked", 20])
+    (tmp_path / "app1-1.log").write_text(
+        "2026-11-29 16:16:42,242 WARNING fastjobs: the store failed, and is asked again part=claim err=x\n"
+        "Traceback (most recent call last):\n"
+        "2026-11-29 16:16:43,000 WARNING fastjobs: a job failed, and will run again kind=quick\n"
+        "2026-11-29 16:16:43,000 ERROR uvicorn.error: part=none of ours\n"
+    )
+    kept = {
+        "jobs": [["8", "quick", '{"ref": "p1"}', 3, 1]],
+        "orders": ["p1"],
+        "integrity": "ok",
+        "deadlocks": 2,
+        "idle_in_tx": ["SELECT 1"],
+    }
+    (tmp_path / TABLES).write_text(json.dumps(kept))
+
+    history = read(tmp_path, {"quick": 1}, [])
+
+    assert history.left == [Left("8", "quick", "p1", 3, 1)]
+    assert history.orders == {"p1"}
+    assert (history.deadlocks, history.idle_in_tx) == (2, ("SELECT 1",))
+    assert history.outages == [Outage("crash", 400, 500, 3, 1_795_969_000.5)]
+    assert history.looks == [Looked("app1-1", 20, 30)]
+    assert history.ups == {"app1-1": 10}
+    assert [line.is_of_outage for line in history.log] == [True, False]
+    assert history.log == list(said(tmp_path / "app1-1.log"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_slow"),
+    [("none", True), ("kill", False), ("freeze", False)],
+)
+def test_a_server_that_is_back_waits_for_no_process_that_is_gone(
+    fault: str, is_slow: bool, sound: Story
+) -> None:
+    a_claim_long_after_the_servers_return(sound)
+    if fault != "none":
+        sound.fault("f", fault, 41, 44 if fault == "freeze" else float("inf"))
+    assert ("slow return" in sound.rules()) is is_slow
+    assert count(sound.history).returns == ([pytest.approx(1.2)] if is_slow else [])
+
+
+def test_a_job_that_could_not_be_renewed_in_an_outage_is_claimed_again_for_a_cause(sound: Story) -> None:
+    sound.push("20")
+    sound.claim("20", 1, 30, "e")
+    sound.outage("silence", 31, 34.5)
+    sound.run("20", 2, 35, "f")
+    assert check(sound.history) == []
+    assert count(sound.history).repeats["outage"] == 1
 
 
 def test_a_violation_says_what_was_broken_in_words(sound: Story) -> None:

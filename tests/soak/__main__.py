@@ -1,4 +1,5 @@
-"""`python -m tests.soak`: an app under load that is killed, frozen and stopped, and whether it kept its promises.
+"""`python -m tests.soak`: an app under load that is killed, frozen and stopped, whose database fails under
+it, and whether it kept its promises.
 
 It prints what happened, and exits 1 where a promise was broken or no fault found a victim. With `--control` the
 store is broken on purpose, and the exit is 1 where the check doesn't see it: a check that can't fail says nothing.
@@ -12,7 +13,6 @@ import os
 import platform
 import secrets
 import shutil
-import sqlite3
 import sys
 import tempfile
 import time
@@ -24,10 +24,12 @@ from random import Random
 
 from tests.soak.checking import Violation, check
 from tests.soak.counting import Counts, count
-from tests.soak.history import CLIENTS, read
+from tests.soak.history import CLIENTS, DATABASE, read
 from tests.soak.kinds import ALWAYS_FAILS, ATTEMPTS
 from tests.soak.load import Clients
 from tests.soak.nemesis import Nemesis
+from tests.soak.outages import CUTS, Outages
+from tests.soak.places import File, OnServer, Place
 from tests.soak.processes import Fleet, NeverReady
 from tests.soak.recording import Recorder
 from tests.soak.stores import CONTROLS
@@ -36,6 +38,9 @@ _CAUGHT_BY = {"no-fence": "late mark kept", "no-hold": "held twice"}
 """The rule that each control breaks."""
 _SHOWN_ALWAYS = ("lost", "held twice", "torn", "late mark kept", "started twice")
 """The rules that have a row of their own, also where they hold."""
+_SHOWN_OF_SERVERS = ("slow return", "deadlock", "idle in transaction")
+_FAULTS = ("kill", "stop", "freeze", "poison", "restart", "termination", "cut")
+"""What it may be asked to do, each by an option with an s."""
 _SHOWN = 12
 """How many violations are spelled out."""
 
@@ -50,7 +55,28 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--poisons", type=int, default=1, help="how many jobs that always kill their process (1)"
     )
-    parser.add_argument("--processes", type=int, default=2, help="how many uvicorn processes on one file (2)")
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite", help="(sqlite)")
+    parser.add_argument(
+        "--driver", choices=("asyncpg", "psycopg"), default="asyncpg", help="for Postgres (asyncpg)"
+    )
+    parser.add_argument(
+        "--url", default=None, help="an empty Postgres database, postgresql://…; else a private server's"
+    )
+    parser.add_argument(
+        "--restarts", type=int, default=None, help="how many crashes of the server (5 on Postgres)"
+    )
+    parser.add_argument(
+        "--terminations", type=int, default=None, help="how many sessions the server ends (10 on Postgres)"
+    )
+    parser.add_argument(
+        "--cuts",
+        type=int,
+        default=None,
+        help="how many cuts, silences, delays on the way to it (10 on Postgres)",
+    )
+    parser.add_argument(
+        "--processes", type=int, default=2, help="how many uvicorn processes on one database (2)"
+    )
     parser.add_argument("--hold", type=float, default=3, help="how many seconds a job is held (3)")
     parser.add_argument("--clients", type=int, default=6, help="how many clients push (6)")
     parser.add_argument("--pause", type=float, default=0.05, help="seconds between a client's pushes (0.05)")
@@ -63,6 +89,15 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--control", choices=sorted(_CAUGHT_BY), help="a store broken on purpose")
     parser.add_argument("--folder", type=Path, default=None, help="where its files go, and are kept")
     asked = parser.parse_args(given)
+    given_any = [asked.restarts, asked.terminations, asked.cuts, asked.url]
+    if asked.database == "sqlite" and any(given_any):
+        parser.error("a file has no server: --restarts, --terminations, --cuts and --url are for Postgres")
+    if asked.url is not None and asked.restarts:
+        parser.error("the server that --url names is not restarted: leave out --restarts")
+    is_server, is_own = asked.database == "postgres", asked.database == "postgres" and asked.url is None
+    asked.restarts = asked.restarts if asked.restarts is not None else 5 * is_own
+    asked.terminations = asked.terminations if asked.terminations is not None else 10 * is_server
+    asked.cuts = asked.cuts if asked.cuts is not None else 10 * is_server
     if asked.processes < 1 or asked.clients < 1:
         parser.error("it takes a process and a client at least")
     if asked.control == "no-fence" and (asked.processes < 2 or asked.freezes < 1):
@@ -74,14 +109,17 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     return asked
 
 
-async def soak(asked: argparse.Namespace, folder: Path) -> None:
+async def soak(asked: argparse.Namespace, folder: Path, place: Place) -> None:
     """The run itself: it leaves its record in the folder."""
-    fleet = Fleet(
-        folder, asked.processes, asked.hold, asked.control or "none", Random(f"{asked.seed} waking")
-    )
+    waking_by = Random(f"{asked.seed} waking")
+    fleet = Fleet(folder, place.url, asked.processes, asked.hold, asked.control or "none", waking_by)
     recorder = Recorder(folder, CLIENTS)
     clients = Clients(recorder, fleet.pick)
-    nemesis = Nemesis(fleet, clients, Random(f"{asked.seed} nemesis"))
+    noted = Recorder(folder, DATABASE)
+    outages = None
+    if isinstance(place, OnServer):
+        outages = Outages(place, noted, Random(f"{asked.seed} outages"))
+    nemesis = Nemesis(fleet, clients, Random(f"{asked.seed} nemesis"), outages)
     over = asyncio.Event()
     running = [asyncio.create_task(slot.run()) for slot in fleet.slots]
     waking = asyncio.create_task(fleet.wake_the_frozen())
@@ -91,18 +129,14 @@ async def soak(asked: argparse.Namespace, folder: Path) -> None:
             asyncio.create_task(clients.load(Random(f"{asked.seed} client {n}"), asked.pause, over))
             for n in range(asked.clients)
         ]
-        await nemesis.run(
-            asked.seconds,
-            kills=asked.kills,
-            stops=asked.stops,
-            freezes=asked.freezes,
-            poisons=asked.poisons,
-        )
+        await nemesis.run(asked.seconds, {word: getattr(asked, f"{word}s") for word in _FAULTS})
         over.set()
         await asyncio.gather(*loading)
-        await _drained(folder / "app.db", 20 * asked.hold + 20)
+        await _drained(place, 20 * asked.hold + 20)
+        await asyncio.to_thread(place.look)
         await asyncio.gather(*(slot.end() for slot in fleet.slots))
         await asyncio.gather(*running)
+        await asyncio.to_thread(place.keep)
     finally:
         waking.cancel()
         for slot in fleet.slots:
@@ -112,20 +146,20 @@ async def soak(asked: argparse.Namespace, folder: Path) -> None:
         await clients.close()
         recorder.close()
         fleet.recorder.close()
+        noted.close()
 
 
-async def _drained(file: Path, seconds: float) -> None:
+async def _drained(place: Place, seconds: float) -> None:
     """Returns once no job waits or is held; or after so many seconds, and the check says what is left."""
     end = time.monotonic() + seconds
-    connection = sqlite3.connect(file, timeout=10)
-    try:
-        while time.monotonic() < end:
-            left = connection.execute("SELECT count(*) FROM fastjobs_jobs WHERE state <> 3").fetchone()
-            if left == (0,):
-                return
-            await asyncio.sleep(0.2)
-    finally:
-        connection.close()
+    while time.monotonic() < end:
+        if await asyncio.to_thread(place.left) == 0:
+            return
+        await asyncio.sleep(0.2)
+
+
+def _shown_always(asked: argparse.Namespace) -> tuple[str, ...]:
+    return _SHOWN_ALWAYS if asked.database == "sqlite" else (*_SHOWN_ALWAYS, *_SHOWN_OF_SERVERS)
 
 
 def unharmed(asked: argparse.Namespace, counts: Counts) -> list[str]:
@@ -135,6 +169,19 @@ def unharmed(asked: argparse.Namespace, counts: Counts) -> list[str]:
         for word, wanted in (("kill", asked.kills), ("freeze", asked.freezes), ("stop", asked.stops))
         if counts.faults[word] < wanted
     ]
+    outages = counts.outages
+    came = {
+        "restart": outages["restart"] + outages["crash"],
+        "termination": outages["termination"],
+        "cut": sum(outages[cut] for cut in CUTS),
+    }
+    found += [
+        f"{getattr(asked, f'{word}s')} of --{word}s were asked, and {came[word]} came"
+        for word in came
+        if came[word] < getattr(asked, f"{word}s")
+    ]
+    if any(came.values()) and not counts.connections_met:
+        found.append("nothing that was done to the database met a connection")
     if asked.kills and not counts.repeats["kill"] and not asked.unaimed:
         found.append("no kill met a job that was held")
     hit = counts.late_ends if asked.processes > 1 else counts.repeats["freeze"] + counts.late_renewals
@@ -145,14 +192,39 @@ def unharmed(asked: argparse.Namespace, counts: Counts) -> list[str]:
     return found
 
 
-def table(asked: argparse.Namespace, counts: Counts, violations: list[Violation], took: float) -> str:
+def _database_rows(asked: argparse.Namespace, counts: Counts) -> list[tuple[str, object]]:
+    if asked.database == "sqlite":
+        return []
+    outages = counts.outages
+    cuts = ", ".join(f"{outages[cut]} {cut}" for cut in CUTS if outages[cut])
+    rows: list[tuple[str, object]] = [
+        ("server crashes, kill -9 of it", f"{outages['restart']}, {outages['crash']}"),
+        ("sessions ended by it", outages["termination"]),
+        ("cuts", cuts or "none"),
+        ("connections they met", counts.connections_met),
+        ("server's return to first claim", _times(counts.returns)),
+        ("…to the first of each process", _times(counts.returns_each)),
+        ("most log lines, process and outage", counts.most_lines),
+    ]
+    return rows
+
+
+def _times(seconds: list[float]) -> str:
+    if not seconds:
+        return "none"
+    return f"median {seconds[len(seconds) // 2]:.2f} s, most {seconds[-1]:.2f} s, of {len(seconds)}"
+
+
+def table(
+    asked: argparse.Namespace, store: str, counts: Counts, violations: list[Violation], took: float
+) -> str:
     """What is printed of a run."""
     rules = Counter(violation.rule for violation in violations)
     of = ", ".join
     python, system = platform.python_version(), f"{platform.system()} {platform.machine()}"
     control = f", {asked.control}" if asked.control else ""
     rows: list[tuple[str, object]] = [
-        ("store", f"SQLStore on SQLite {sqlite3.sqlite_version}{control}"),
+        ("store", f"SQLStore on {store}{control}"),
         ("ran on", f"Python {python}, {system}, {os.cpu_count()} cores"),
         ("processes, hold, seed", f"{asked.processes}, {asked.hold:g} s, {asked.seed}"),
         ("took", f"{took:.0f} s"),
@@ -167,21 +239,22 @@ def table(asked: argparse.Namespace, counts: Counts, violations: list[Violation]
         ("freezes past the hold", counts.faults["freeze"]),
         ("stops, the last included", counts.faults["stop"]),
         ("stalls of the loop", counts.faults["stall"]),
+        *_database_rows(asked, counts),
         ("repeats by cause", of(f"{n} {what}" for what, n in sorted(counts.repeats.items())) or "none"),
         ("late ends ignored", counts.late_ends),
         ("late renewals refused", counts.late_renewals),
-        *((rule, rules.pop(rule, 0)) for rule in _SHOWN_ALWAYS),
+        *((rule, rules.pop(rule, 0)) for rule in _shown_always(asked)),
         ("other violations", rules.total()),
     ]
     width = max(len(label) for label, _ in rows)
     return "\n".join(f"{label:<{width}}  {value}" for label, value in rows)
 
 
-def told(asked: argparse.Namespace, folder: Path, took: float) -> bool:
+def told(asked: argparse.Namespace, folder: Path, store: str, took: float) -> bool:
     """Reads the record, prints what it comes to, and answers whether the run is a good one."""
     history = read(folder, ATTEMPTS, ALWAYS_FAILS)
     violations, counts = check(history), count(history)
-    print(table(asked, counts, violations, took))
+    print(table(asked, store, counts, violations, took))
     for violation in violations[:_SHOWN]:
         print(f"! {violation.rule}: {violation.what}")
     if len(violations) > _SHOWN:
@@ -206,12 +279,17 @@ def main(given: Sequence[str] | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     print(f"soaking for about {asked.seconds:g} s, seed {asked.seed}", flush=True)
     began = time.monotonic()
+    place: Place = File(folder)
+    if asked.database == "postgres":
+        place = OnServer(folder, asked.driver, asked.url)
     try:
-        asyncio.run(soak(asked, folder))
+        asyncio.run(soak(asked, folder, place))
     except NeverReady as error:
         print(f"! {error}")
         return 1
-    good = told(asked, folder, time.monotonic() - began)
+    finally:
+        place.close()
+    good = told(asked, folder, place.name, time.monotonic() - began)
     if not good:
         print(f"its files are in {folder}; again: --seed {asked.seed}")
     elif asked.folder is None:

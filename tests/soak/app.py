@@ -2,8 +2,8 @@
 
     uvicorn tests.soak.app:app
 
-The environment says where it keeps its database and its record (`SOAK_FOLDER`), what it's called there (`SOAK_NAME`),
-how long it holds jobs (`SOAK_HOLD`), and which store it has (`SOAK_STORE`).
+The environment says where it keeps its record (`SOAK_FOLDER`), what it's called there (`SOAK_NAME`), which database it
+has (`SOAK_URL`), how long it holds jobs (`SOAK_HOLD`), and which store it has (`SOAK_STORE`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sqlmodel import Field, SQLModel
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 import fastjobs
-from tests.soak.kinds import ATTEMPTS, Push, Work
+from tests.soak.kinds import ATTEMPTS, POLL, Push, Work
 from tests.soak.recording import Recorder
 from tests.soak.stores import CONTROLS
 
@@ -44,11 +44,13 @@ class Order(SQLModel, table=True):
     ref: str = Field(primary_key=True)
 
 
-engine = create_async_engine(f"sqlite+aiosqlite:///{FOLDER / 'app.db'}")
-fastjobs.sqlite.configure(engine)
+IS_FILE = os.environ["SOAK_URL"].startswith("sqlite")
+engine = create_async_engine(os.environ["SOAK_URL"], pool_pre_ping=not IS_FILE)
+if IS_FILE:
+    fastjobs.sqlite.configure(engine)
 store = CONTROLS[os.environ["SOAK_STORE"]](engine, recorder)
 # It asks often, so that a frozen process's jobs are claimed again before it wakes.
-q = fastjobs.Queue(store, workers=8, poll=0.1, grace=1, hold=HOLD)
+q = fastjobs.Queue(store, workers=8, poll=POLL, grace=1, hold=HOLD)
 
 
 async def get_tx() -> AsyncGenerator[AsyncSession]:
@@ -173,9 +175,11 @@ async def watch() -> None:
 
 @asynccontextmanager
 async def database(_app: FastAPI) -> AsyncGenerator[None]:
-    async with engine.begin() as connection:
-        await connection.run_sync(SQLModel.metadata.create_all)
+    if IS_FILE:  # a server may be down just now, and has the table already
+        async with engine.begin() as connection:
+            await connection.run_sync(SQLModel.metadata.create_all)
     watching = asyncio.create_task(watch())
+    recorder.write("up")
     yield
     watching.cancel()
     with suppress(asyncio.CancelledError):

@@ -11,12 +11,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from math import inf
 from typing import NamedTuple
 
-from tests.soak.history import Claim, Fault, History, Left, Marked
+from tests.soak.history import Claim, Fault, History, Left, Marked, Outage
 
 FAILED = 3
 """The state of a job that is kept as failed."""
+AFTER_OUTAGE = 1.0
+"""Seconds in which what the database's outage did may still be seen."""
+MOST_LINES = 12
+"""How many lines of a store that fails one process may log for one outage."""
 
 
 class Violation(NamedTuple):
@@ -49,6 +54,12 @@ class Indexed:
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         for fault in history.faults:
             self.faults[fault.process].append(fault)
+
+    def could_work(self, process: str, since: float, until: float) -> bool:
+        """Whether it was up from one moment to the other, and nothing was done to it."""
+        return self.history.ups.get(process, inf) <= since and not any(
+            fault.since <= until and fault.until >= since for fault in self.faults[process]
+        )
 
     def pairs(self) -> Iterator[tuple[Claim, Claim]]:
         """Each claim with the job's next one."""
@@ -229,6 +240,10 @@ def cause(of: Indexed, first: Claim, second: Claim) -> str | None:
     for what in ("kill", "poison", "freeze"):
         if what in over:
             return what
+    for outage in of.history.outages:
+        # Its renewals and its end had no way to the database, and for a while after it neither.
+        if outage.since <= second.at and outage.until + AFTER_OUTAGE * 1e9 >= first.asked_at:
+            return "outage"
     for fault in of.history.faults:
         # It may have been stopped in the middle of a write, and nobody else writes then.
         if fault.what == "freeze" and fault.since <= second.at and fault.until >= first.asked_at:
@@ -248,7 +263,7 @@ def repeats_without_cause(of: Indexed) -> Iterator[str]:
             )
 
 
-# --- the processes and the file ---------------------------------------------------------------------------------
+# --- the processes and the database ---------------------------------------------------------------------------------
 
 
 def deaths(of: Indexed) -> Iterator[str]:
@@ -265,6 +280,56 @@ def broken(of: Indexed) -> Iterator[str]:
         yield of.history.integrity
 
 
+def returns(of: Indexed) -> Iterator[tuple[Outage, float | None]]:
+    """For each time that the server was gone, the seconds from its return until a claim
+    was answered, and inf where none was; None where no process could ask, for it was gone or frozen itself."""
+    for outage in of.history.outages:
+        if outage.what not in ("restart", "crash"):
+            continue
+        firsts = [look.at for look in of.history.looks if look.at >= outage.until]
+        after = (min(firsts) - outage.until) / 1e9 if firsts else inf
+        until = outage.until + (of.history.poll + 1) * 1e9
+        able = [name for name in of.history.ups if of.could_work(name, outage.since, until)]
+        yield outage, after if able else None
+
+
+def slow_returns(of: Indexed) -> Iterator[str]:
+    """A claim is answered within a poll and a second of the server's return."""
+    for outage, after in returns(of):
+        if after is not None and after > of.history.poll + 1:
+            yield f"the first claim after a {outage.what} came {after:.2f} s after the server's return"
+
+
+def noisy(of: Indexed) -> Iterator[str]:
+    """A process logs a few lines of an outage, not one for each call that fails."""
+    for (process, outage), lines in outage_lines(of).items():
+        if lines > MOST_LINES:
+            yield f"{process} has logged {lines} lines as the store failed by the {outage.what}"
+
+
+def outage_lines(of: Indexed) -> Counter[tuple[str, Outage]]:
+    """How many lines of a store that fails each process has logged in each outage and the second after it."""
+    counts: Counter[tuple[str, Outage]] = Counter()
+    for outage in of.history.outages:
+        over = outage.wall + (outage.until - outage.since) / 1e9 + AFTER_OUTAGE
+        for line in of.history.log:
+            if line.is_of_outage and outage.wall <= line.wall <= over:
+                counts[line.process, outage] += 1
+    return counts
+
+
+def deadlocked(of: Indexed) -> Iterator[str]:
+    """No two statements of the queue wait for each other."""
+    if of.history.deadlocks:
+        yield f"the server has logged {of.history.deadlocks} deadlocks"
+
+
+def in_transaction(of: Indexed) -> Iterator[str]:
+    """No session is left in a transaction that nobody goes on with."""
+    for last in of.history.idle_in_tx:
+        yield f"a session was left idle in transaction after: {last}"
+
+
 RULES: dict[str, Callable[[Indexed], Iterator[str]]] = {
     "lost": lost,
     "unfounded": unfounded,
@@ -277,6 +342,10 @@ RULES: dict[str, Callable[[Indexed], Iterator[str]]] = {
     "repeat without cause": repeats_without_cause,
     "death": deaths,
     "integrity": broken,
+    "slow return": slow_returns,
+    "noisy log": noisy,
+    "deadlock": deadlocked,
+    "idle in transaction": in_transaction,
 }
 """Each rule by its name."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.soak.checking import FAILED, Indexed, cause
+from tests.soak.checking import FAILED, Indexed, cause, outage_lines, returns
 from tests.soak.history import History
 
 
@@ -28,6 +29,14 @@ class Counts(NamedTuple):
     late_ends: int
     """Ends of a claim that another had followed, all ignored."""
     late_renewals: int
+    outages: Counter[str]
+    connections_met: int
+    returns: list[float]
+    """Seconds from each return of the server to the first claim."""
+    returns_each: list[float]
+    """As `returns`, for each process that was up and unharmed."""
+    most_lines: int
+    """The most lines that one process has logged of one outage."""
 
 
 def count(history: History) -> Counts:
@@ -52,4 +61,21 @@ def count(history: History) -> Counts:
         repeats=Counter(cause(of, first, second) or "none" for first, second in of.pairs()),
         late_ends=late[True],
         late_renewals=late[False],
+        outages=Counter(outage.what for outage in history.outages),
+        connections_met=sum(outage.hit for outage in history.outages),
+        returns=sorted(after for _, after in returns(of) if after is not None),
+        returns_each=sorted(_returns_each(of)),
+        most_lines=max(outage_lines(of).values(), default=0),
     )
+
+
+def _returns_each(of: Indexed) -> Iterator[float]:
+    window = (of.history.poll + 1) * 1e9
+    looks: dict[str, list[int]] = defaultdict(list)
+    for look in of.history.looks:
+        looks[look.process].append(look.at)
+    for outage, _ in returns(of):
+        for process in of.history.ups:
+            after = [at for at in looks[process] if at >= outage.until]
+            if after and of.could_work(process, outage.since, outage.until + window):
+                yield (min(after) - outage.until) / 1e9

@@ -10,10 +10,15 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.soak.kinds import POLL
+from tests.soak.logs import LogLine, said
 from tests.soak.recording import SUFFIX, lines
 
 CLIENTS = "clients"
 NEMESIS = "nemesis"
+DATABASE = "database"
+TABLES = "tables.json"
+"""What a server's tables held in the end; a SQLite file is there to be read."""
 
 
 class Pushed(NamedTuple):
@@ -97,6 +102,28 @@ class Fault(NamedTuple):
     until: float = inf
 
 
+class Outage(NamedTuple):
+    """What was done to the database's server, or on the way to it. Moments are the monotonic clock's."""
+
+    what: str
+    """"restart", "crash", "termination", or the kind of cut."""
+    since: float
+    until: float
+    """When it was over: a server took connections again, a silence ended."""
+    hit: int
+    """How many connections it met, where that is known."""
+    wall: float
+    """The Unix time, in seconds, at which it began: the logs go by that."""
+
+
+class Looked(NamedTuple):
+    """A claim that was answered, with jobs or none."""
+
+    process: str
+    asked_at: int
+    at: int
+
+
 class Left(NamedTuple):
     """A row of the jobs' table, at the end."""
 
@@ -127,17 +154,37 @@ class History:
     orders: frozenset[str] = frozenset()
     """The refs of the business rows."""
     integrity: str = "ok"
+    outages: list[Outage] = field(default_factory=list[Outage])
+    looks: list[Looked] = field(default_factory=list[Looked])
+    ups: dict[str, float] = field(default_factory=dict[str, float])
+    """When each process of the app was up."""
+    deadlocks: int = 0
+    """As the server's log has them."""
+    idle_in_tx: tuple[str, ...] = ()
+    """What each session that was left in a transaction, with nothing under way, had done last."""
+    poll: float = POLL
+    """How often the app's processes ask, in seconds."""
+    log: list[LogLine] = field(default_factory=list[LogLine])
+    """What the queue said in the app's logs."""
 
 
 def read(folder: Path, attempts: Mapping[str, int], always_fails: Iterable[str]) -> History:
     """The history that a run has left in its folder. Its processes have ended."""
-    made = History(attempts=attempts, always_fails=frozenset(always_fails), **_tables(folder / "app.db"))
+    is_file = not (folder / TABLES).exists()
+    left = _tables(folder / "app.db") if is_file else _kept(folder / TABLES)
+    made = History(attempts=attempts, always_fails=frozenset(always_fails), **left)
+    for log in sorted(folder.glob("app*.log")):
+        made.log.extend(said(log))
     for file in sorted(folder.glob(f"*{SUFFIX}")):
         process = file.name.removesuffix(SUFFIX)
         if process == CLIENTS:
             _clients(made, lines(file))
         elif process == NEMESIS:
             _nemesis(made, lines(file))
+        elif process == DATABASE:
+            made.outages.extend(
+                Outage._make((what, since, at, *rest)) for at, what, since, *rest in _any(lines(file))
+            )
         else:
             _app(made, process, lines(file))
     return made
@@ -175,6 +222,10 @@ def _app(made: History, process: str, said: list[list[Any]]) -> None:
                 # The latest that was asked: those before had no answer, and no later one is asked meanwhile.
                 asked_at = asked[id, claim, word].pop()
                 made.marks.append(Marked(process, id, claim, word, asked_at, answer, until))
+            case "looked":
+                made.looks.append(Looked(process, rest[0], at))
+            case "up":
+                made.ups[process] = at
             case "start":
                 made.starts.append(Started._make((process, *rest, at)))
             case "end":
@@ -194,6 +245,23 @@ def _app(made: History, process: str, said: list[list[Any]]) -> None:
     made.faults.extend(Fault(process, "freeze", at) for at in frozen)
     for (id, claim, word), moments in asked.items():
         made.marks.extend(Marked(process, id, claim, word, moment, None) for moment in moments)
+
+
+def _any(said: list[list[Any]]) -> list[list[Any]]:
+    return said
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    kept = json.loads(file.read_text())
+    return {
+        "left": [
+            Left(id, kind, json.loads(payload)["ref"], *rest) for id, kind, payload, *rest in kept["jobs"]
+        ],
+        "orders": frozenset(kept["orders"]),
+        "integrity": kept["integrity"],
+        "deadlocks": kept["deadlocks"],
+        "idle_in_tx": tuple(kept["idle_in_tx"]),
+    }
 
 
 def _tables(file: Path) -> dict[str, Any]:

@@ -15,6 +15,8 @@ ATTEMPTS = {
     "poison": 2,
 }
 """Each kind's attempts."""
+POLL = 0.1
+"""How often a process asks for jobs, in seconds."""
 ALWAYS_FAILS = {"hopeless", "refused", "poison"}
 """The kinds whose every job ends failed."""
 

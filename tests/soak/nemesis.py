@@ -1,28 +1,34 @@
-"""The nemesis: it kills, stops and freezes the app's processes while they work, in an order that a seed decides."""
+"""The nemesis: it kills, stops and freezes the app's processes while they work, and has the database fail under them,
+in an order that a seed decides."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from random import Random
 
 from tests.soak.kinds import Push, Work
 from tests.soak.load import Clients
+from tests.soak.outages import Outages
 from tests.soak.processes import Fleet, Slot
 
 
 class Nemesis:
     """Faults, each aimed at a process that has something to lose."""
 
-    def __init__(self, fleet: Fleet, clients: Clients, random: Random) -> None:
+    def __init__(
+        self, fleet: Fleet, clients: Clients, random: Random, outages: Outages | None = None
+    ) -> None:
         self._fleet = fleet
         self._clients = clients
         self._random = random
+        self._outages = outages
         self._one_freezes = asyncio.Lock()
 
-    async def run(self, seconds: float, *, kills: int, stops: int, freezes: int, poisons: int) -> None:
-        """Does all of it in about so many seconds; one that comes late is done all the same."""
-        faults = ["kill"] * kills + ["stop"] * stops + ["freeze"] * freezes + ["poison"] * poisons
+    async def run(self, seconds: float, wanted: Mapping[str, int]) -> None:
+        """Does so many of each fault in about so many seconds; one that comes late is done all the same."""
+        faults = [fault for fault, times in wanted.items() for _ in range(times)]
         self._random.shuffle(faults)
         loop = asyncio.get_running_loop()
         began, each = loop.time(), seconds / max(1, len(faults))
@@ -34,6 +40,9 @@ class Nemesis:
                 freezing.append(asyncio.create_task(self._freeze()))
             elif fault == "poison":
                 await self._push(fault)
+            elif fault in ("restart", "termination", "cut"):
+                assert self._outages is not None
+                await self._outages.do(fault)
             else:
                 await self._end(fault)
         await asyncio.gather(*freezing)

@@ -112,13 +112,14 @@ class Slot:
 
 
 class Fleet:
-    """All processes of the app on one file."""
+    """All processes of the app on one database."""
 
-    def __init__(self, folder: Path, count: int, hold: float, store: str, random: Random) -> None:
+    def __init__(self, folder: Path, url: str, count: int, hold: float, store: str, random: Random) -> None:
         self.folder = folder
         self.recorder = Recorder(folder, NEMESIS)
         self.environment = {
             "SOAK_FOLDER": str(folder),
+            "SOAK_URL": url,
             "SOAK_HOLD": str(hold),
             "SOAK_STORE": store,
             "PYTHONUNBUFFERED": "1",

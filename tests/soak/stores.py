@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fastjobs import SQLStore
@@ -29,8 +29,8 @@ class Recorded(SQLStore):
     """Writes down each claim and mark, before it's asked and after it's answered."""
 
     def __init__(self, engine: AsyncEngine, recorder: Recorder) -> None:
-        self._told = SystemClock()
-        super().__init__(engine, clock=self._told)
+        # A server tells the time itself, and what it comes to in each process is a part of what is tried.
+        super().__init__(engine, clock=SystemClock() if engine.dialect.name == "sqlite" else None)
         self._recorder = recorder
         self._claims: dict[tuple[str, int], int] = {}
 
@@ -52,6 +52,7 @@ class Recorded(SQLStore):
             # What failed it has moved its token on, and answers it as it was before.
             said = (job.id, job.claim + 1, job.kind, _ref(job.payload), job.attempts)
             self._recorder.write("exhausted", *said, claimed.now, asked_at)
+        self._recorder.write("looked", asked_at)
         return claimed
 
     async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
@@ -59,7 +60,7 @@ class Recorded(SQLStore):
         for each, word in zip(marks, words, strict=True):
             self._recorder.write("marking", each.id, each.claim, word)
         # The store tells the time once it has the lock, so an extended hold ends then or a little later.
-        now = self._told.now()
+        now = self._database.now()
         kept = await super().mark(marks)
         for each, word, answer in zip(marks, words, kept, strict=True):
             until = now + each.hold if isinstance(each, Extend) else 0
@@ -71,11 +72,11 @@ class _NoFence(SQLStore):
     """Takes a mark for one of whichever claim has the job by now."""
 
     async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
-        connection = sqlite3.connect(str(self._engine.url.database))
-        try:
-            tokens = dict(connection.execute("SELECT CAST(id AS TEXT), claim FROM fastjobs_jobs").fetchall())
-        finally:
-            connection.close()
+        def read(connection: Connection) -> dict[str, int]:
+            rows = connection.execute(text("SELECT id, claim FROM fastjobs_jobs"))
+            return {str(id): claim for id, claim in rows}
+
+        tokens = await self._database.run(read)
         return await super().mark([replace(each, claim=tokens.get(each.id, each.claim)) for each in marks])
 
 

@@ -1,0 +1,183 @@
+"""Where the app keeps its data: a SQLite file, or a database on a Postgres server behind a proxy."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import psycopg
+
+from tests.databases.binaries import ABSENT, find_postgres
+from tests.databases.postgres import Server
+from tests.databases.proxy import Proxy
+from tests.soak.history import TABLES
+
+_SAFE = {"fsync": "on", "full_page_writes": "on"}
+"""What Postgres does of itself, and our tests' servers don't: what it has committed outlives a crash."""
+_LEFT = "SELECT count(*) FROM fastjobs_jobs WHERE state <> 3"
+
+
+class Place(Protocol):
+    """The app's database. Its methods block."""
+
+    name: str
+    """For the table."""
+    url: str
+    """For the app: SQLAlchemy's, with an async driver."""
+
+    def left(self) -> int | None:
+        """How many jobs wait or are held; None where it can't be said just now."""
+        ...
+
+    def look(self) -> None:
+        """Notes what is amiss while the app is idle and runs still."""
+        ...
+
+    def keep(self) -> None:
+        """Writes down what it holds, as the app has ended."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of it."""
+        ...
+
+
+class File:
+    """A SQLite file in the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "app.db"
+        self.url = f"sqlite+aiosqlite:///{self._file}"
+        self.name = f"SQLite {sqlite3.sqlite_version}"
+
+    def left(self) -> int | None:
+        connection = sqlite3.connect(self._file, timeout=10)
+        try:
+            (count,) = connection.execute(_LEFT).fetchone()
+            return int(count)
+        finally:
+            connection.close()
+
+    def look(self) -> None:
+        pass
+
+    def keep(self) -> None:
+        pass  # the file is what it holds
+
+    def close(self) -> None:
+        pass
+
+
+class OnServer:
+    """An empty database on a Postgres server: one of a private server, unless a URL names another."""
+
+    def __init__(self, folder: Path, driver: str, url: str | None) -> None:
+        self._file = folder / TABLES
+        self._idle_in_tx: list[str] = []
+        self.server: Server | None = None
+        """The private one, which may be stopped."""
+        if url is None:
+            found = find_postgres()
+            if not found:
+                raise SystemExit(ABSENT)
+            self.server = Server(found[0], _SAFE)
+            self.server.start()
+            url = self.server.create_database("soak").url()
+        parts = urlsplit(url)
+        self._direct = parts._replace(scheme="postgresql").geturl()
+        self.user = parts.username or ""
+        self.database = parts.path.lstrip("/")
+        self._deadlocks = 0
+        try:
+            self.proxy = Proxy(parts.port or 5432, parts.hostname or "127.0.0.1")
+            self.proxy.__enter__()
+            self.url = self.proxy.url(parts._replace(scheme=f"postgresql+{driver}").geturl())
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+        ((version,),) = self.execute("SHOW server_version")
+        self.name = f"Postgres {version} by {driver}, fsync on"
+
+    def _prepare(self) -> None:
+        found = self.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+        )
+        if found:
+            raise SystemExit(f"the soak takes an empty database, and this one has the table {found[0][0]!r}")
+        self.execute('CREATE TABLE "order" (ref text PRIMARY KEY)')
+        self._deadlocks = self._counted()
+
+    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Runs a statement, past the proxy and as the app's user."""
+        with psycopg.connect(self._direct, autocommit=True, connect_timeout=10) as connection:
+            cursor = connection.execute(statement.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def left(self) -> int | None:
+        try:
+            return int(self.execute(_LEFT)[0][0])
+        except psycopg.Error:
+            return None
+
+    def look(self) -> None:
+        # A second, as an app that still answers a request has such sessions for moments.
+        idle = self.execute(
+            "SELECT query FROM pg_stat_activity WHERE datname = current_database()"
+            " AND state LIKE 'idle in transaction%%' AND state_change < clock_timestamp() - interval '1 second'"
+            " AND pid <> %s",
+            (0,),
+        )
+        self._idle_in_tx.extend(query for (query,) in idle)
+
+    def keep(self) -> None:
+        kept = {
+            "jobs": self.execute("SELECT id::text, kind, payload, state, attempts FROM fastjobs_jobs"),
+            "orders": [ref for (ref,) in self.execute('SELECT ref FROM "order"')],
+            "integrity": self._integrity(),
+            "deadlocks": self._deadlocks_since(),
+            "idle_in_tx": self._idle_in_tx,
+        }
+        self._file.write_text(json.dumps(kept))
+
+    def _integrity(self) -> str:
+        """What the server has said of broken files, and whether each index leads to the rows that there are."""
+        if self.server is None:
+            return "ok"
+        bad = re.findall(
+            r"(?:PANIC|invalid page|could not read block|unexpected chunk|could not access status).*",
+            self.server.log_text(),
+        )
+        if self.server.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'amcheck'"):
+            self.server.execute("CREATE EXTENSION IF NOT EXISTS amcheck", database=self.database)
+            try:
+                self.server.execute(
+                    "SELECT bt_index_check(c.oid, heapallindexed => true) FROM pg_class c"
+                    " JOIN pg_am a ON a.oid = c.relam WHERE c.relkind = 'i' AND a.amname = 'btree'"
+                    " AND c.relnamespace = 'public'::regnamespace",
+                    database=self.database,
+                )
+            except psycopg.Error as error:
+                bad.append(str(error))
+        return ", ".join(bad) or "ok"
+
+    def _deadlocks_since(self) -> int:
+        # A crash takes the server's counts with it, and not its log.
+        if self.server is not None:
+            return self.server.log_text().count("deadlock detected")
+        return self._counted() - self._deadlocks
+
+    def _counted(self) -> int:
+        return int(
+            self.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")[0][0]
+        )
+
+    def close(self) -> None:
+        if hasattr(self, "proxy"):
+            self.proxy.__exit__()
+        if self.server is not None:
+            self.server.close()
