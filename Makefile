@@ -41,7 +41,7 @@ help:
 	@echo "make lint          ruff: rules and format"
 	@echo "make types         mypy and pyright, both strict"
 	@echo "make bench         jobs a second, beside the raw database and others (ARGS='pg-drain --rounds 1')"
-	@echo "make soak          kill -9 under load, and a check of what was kept"
+	@echo "make soak          kill -9 under load, and a check of what was kept (ARGS='--database postgres')"
 	@echo "make fleet         thousands of simulated storms over three processes on one store"
 	@echo "make dying         a process is killed at each of its statements, and what is left is looked at"
 	@echo "make servers       stops uvicorn, gunicorn, hypercorn, granian and fastjobs run amid jobs (ARGS='--exits 100')"
@@ -102,7 +102,7 @@ bench: $(BENCH)/.peers
 	@$(BENCH)/bin/python -m tests.benchmarks $(ARGS)
 
 soak: $(VENV)/.tests
-	@$(BIN)/python -m tests.soak
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 fleet: $(VENV)/.tests
 	@$(BIN)/python -m tests.fleet --seeds 5000
