@@ -161,6 +161,14 @@ def test_a_store_is_used_on_one_loop_after_the_other_and_on_two_at_once(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system lacks fork")
 def test_a_fork_never_uses_its_parents_connections(driver: str, postgres_database: Database) -> None:
     store = SQLStore(engine_of(postgres_database, driver))
+    database = store._database
+    assert isinstance(database, Postgres)
+
+    async def in_child() -> None:
+        await _push(store, "child")
+        # Also what it merely knew of the parent's it might end, as it tidies up.
+        assert list(database._heres) == [asyncio.get_running_loop()]
+
     with asyncio.Runner() as runner:
         runner.run(_push(store, "parent"))
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -168,8 +176,7 @@ def test_a_fork_never_uses_its_parents_connections(driver: str, postgres_databas
         if not child:
             code = 1
             try:
-                # The parent's loop is the running one's no more here, and a child has its own.
-                asyncio.run(_push(store, "child"))
+                asyncio.run(in_child())
                 code = 0
             finally:
                 os._exit(code)
