@@ -59,7 +59,8 @@ def _opened(store: SQLStore) -> Opened:
 def _break(store: SQLStore, at: int | str, code: int) -> None:
     opened = _opened(store)
     raw: Any = opened.raw
-    opened.raw = Breaks(raw.raw if isinstance(raw, Breaks) else raw, at, code)  # type: ignore[assignment]
+    broken: Any = Breaks(raw.raw if isinstance(raw, Breaks) else raw, at, code)
+    opened.raw = broken
 
 
 @pytest.fixture

@@ -74,6 +74,11 @@ async def test_idle_queues_write_nothing_beside_jobs_that_are_held_failed_for_la
     engine.dispose()
 
 
+def _wake(queue: Queue) -> None:
+    for _ in range(1000):
+        queue.wake()
+
+
 async def test_a_thousand_wakes_at_once_are_one_claim() -> None:
     clock = Clock()
     claims = 0
@@ -95,11 +100,10 @@ async def test_a_thousand_wakes_at_once_are_one_claim() -> None:
     async with queue.running():
         await clock.pass_time(0)
         claims = 0
-        for _ in range(1000):
-            queue.wake()
+        _wake(queue)
         await clock.pass_time(0)
         assert claims == 1
-        waking = [threading.Thread(target=lambda: [queue.wake() for _ in range(1000)]) for _ in range(4)]
+        waking = [threading.Thread(target=_wake, args=(queue,)) for _ in range(4)]
         claims = 0
         for each in waking:
             each.start()

@@ -10,6 +10,7 @@ from sqlalchemy import create_engine
 
 from fastjobs import Memory, Permanent, Queue, Snooze, SQLStore, current_job
 from fastjobs.store import Claimable, Fail, NewJob
+from fastjobs.stores.sql.dialects.sqlite.database import SQLite
 from fastjobs.testing import Clock
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +46,9 @@ def _texts(store: SQLStore) -> list[int]:
         read.append(len(found))
         return found.decode()
 
-    store._database._running().opened.result().raw.text_factory = counted  # type: ignore[attr-defined]
+    database = store._database
+    assert isinstance(database, SQLite)
+    database._running().opened.result(5).raw.text_factory = counted
     return read
 
 

@@ -6,7 +6,8 @@ import asyncio
 import gc
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar
 
 import pytest
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.anyio
 class Opens(Memory):
     """A store that is opened and closed, and whose opening may never end."""
 
-    extras = Memory.extras | Extra.LIFECYCLE
+    extras: ClassVar[Extra] = Memory.extras | Extra.LIFECYCLE
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,14 +138,14 @@ async def _its_own_time_limit() -> None:
     ids=lambda h: h.__name__,
 )
 async def test_a_cancellation_inside_a_handler_is_a_failed_attempt_and_its_worker_lives(
-    handler: object,
+    handler: Callable[[], Awaitable[object]],
 ) -> None:
     told: asyncio.Queue[Ran] = asyncio.Queue()
     queue = Queue(Memory(), workers=1, grace=0.2, observe=told.put_nowait)
-    odd = queue.kind("odd", attempts=1)(handler)  # type: ignore[call-overload]
+    odd = queue.kind("odd", attempts=1)(handler)
     failures: list[Exception] = []
 
-    @odd.on_fail  # type: ignore[untyped-decorator]
+    @odd.on_fail
     async def tell(error: Exception) -> None:
         failures.append(error)
         await _cancelled_by_another()
