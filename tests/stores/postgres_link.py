@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import asyncpg
@@ -26,7 +27,7 @@ NOW = 1_700_000_000 * SECOND
 
 def of(kind: str = "mail", **numbers: Any) -> Claimable:
     """A claimer's numbers for a kind."""
-    return Claimable(**{"kind": kind, "hold": HOLD, "attempts": 5, **numbers})
+    return replace(Claimable(kind=kind, hold=HOLD, attempts=5), **numbers)
 
 
 def make(database: Database, tables: Tables) -> None:

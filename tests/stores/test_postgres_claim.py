@@ -282,20 +282,31 @@ async def test_while_nothing_is_in_the_way_each_claim_looks_at_all(hot: Hot) -> 
 
 def test_a_clock_that_is_set_back_puts_no_look_at_all_off() -> None:
     floors = Floors()
-    floors.met(10_000, NOW)
+    floors.met(10_000, NOW, 0)
     assert floors.is_full(NOW + 1), "the first to meet them takes them out of the way of the next"
-    floors.met(10_000, NOW)
+    floors.met(10_000, NOW, 0)
     assert not floors.is_full(NOW + 1)
     assert floors.is_full(NOW + SECOND)
     assert floors.is_full(NOW - SECOND)
+
+
+def test_what_comes_back_while_a_claim_looks_at_all_is_looked_for_by_the_next() -> None:
+    floors = Floors()
+    floors.met(10_000, NOW, 0)
+    forgets = floors.forgets
+    floors.forget()
+    floors.met(10_000, NOW, forgets)
+    assert floors.is_full(NOW + 1)
+    floors.met(10_000, NOW, floors.forgets)
+    assert not floors.is_full(NOW + 1)
 
 
 @pytest.mark.parametrize("end", ["give back", "try again"])
 async def test_a_job_that_comes_back_is_found_by_the_next_claim_that_looks_at_all(hot: Hot, end: str) -> None:
     await hot.push("1", "2", at=NOW - SECOND)
     (job, _) = (await hot.claim()).jobs
-    hot.floors.met(10_000, hot.now)
-    hot.floors.met(10_000, hot.now)
+    hot.floors.met(10_000, hot.now, 0)
+    hot.floors.met(10_000, hot.now, 0)
     await hot.mark(GiveBack(job.id, job.claim) if end == "give back" else TryAgain(job.id, job.claim, 0, "x"))
     found = await hot.claim()
     hot.now += found.next_in or 0

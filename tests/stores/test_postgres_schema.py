@@ -22,11 +22,13 @@ from tests.stores.postgres_link import Hot, connect, make
 pytestmark = pytest.mark.anyio
 
 _ALL = """
-SELECT 'relation', c.relname::text, c.relkind::text, coalesce(pg_get_indexdef(c.oid), '') || coalesce(c.reloptions::text, '')
+SELECT 'relation', c.relname::text, c.relkind::text,
+  coalesce(pg_get_indexdef(c.oid), '') || coalesce(c.reloptions::text, '')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relkind IN ('r', 'i', 'S')
 UNION ALL
-SELECT 'column', attrelid::regclass::text, attname, format_type(atttypid, atttypmod) || attnotnull::text || attidentity::text
+SELECT 'column', attrelid::regclass::text, attname,
+  format_type(atttypid, atttypmod) || attnotnull::text || attidentity::text
   || attcollation::regcollation::text
 FROM pg_attribute JOIN pg_class c ON c.oid = attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relkind = 'r' AND attnum > 0
@@ -102,7 +104,9 @@ def test_of_many_who_make_the_tables_at_once_one_does(
     assert [record.getMessage() for record in caplog.records] == ["made the tables fastjobs_*, version 1"]
 
 
-@pytest.mark.parametrize("where", ["advisory", "fastjobs_kinds", "fastjobs_mark_1", "INSERT INTO fastjobs_schema"])
+@pytest.mark.parametrize(
+    "where", ["advisory", "fastjobs_kinds", "fastjobs_mark_1", "INSERT INTO fastjobs_schema"]
+)
 def test_one_that_is_killed_while_it_makes_them_leaves_nothing(
     database: Database, engine: Engine, where: str
 ) -> None:
@@ -113,7 +117,7 @@ def test_one_that_is_killed_while_it_makes_them_leaves_nothing(
         if where in statement:
             database.terminate_all()
 
-    with pytest.raises(Exception, match="terminat|closed"):
+    with pytest.raises(Exception, match=r"terminat|closed"):
         migrate(engine)
     assert everything(database) == before
     make(database, make_tables())
@@ -163,7 +167,7 @@ async def test_tables_in_a_schema_need_no_search_path(database: Database, engine
 
 
 def test_a_schema_that_is_not_there_is_named(engine: Engine) -> None:
-    with pytest.raises(StoreError, match='no schema "own".*CREATE SCHEMA'):
+    with pytest.raises(StoreError, match=r'no schema "own".*CREATE SCHEMA'):
         migrate(engine, make_tables(schema="own"))
 
 

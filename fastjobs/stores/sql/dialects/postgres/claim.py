@@ -48,10 +48,13 @@ class Floors:
         self._until: int | None = None
         """When a claim is to look at all again; None while each does."""
         self._met_many = False
+        self.forgets = 0
+        """How often `forget` was called: a claim under way at the time may not have seen what it was called for."""
 
     def forget(self) -> None:
         """Has the next claim look at all: jobs that were due long ago may be there again."""
         self._until = None
+        self.forgets += 1
 
     def is_full(self, now: int) -> bool:
         """Whether a claim made now is to look at all."""
@@ -62,9 +65,9 @@ class Floors:
         """Where the walk of the kind begins, in a claim that doesn't look at all."""
         return self._at.get(kind, _LOWEST)
 
-    def met(self, gone: int, now: int) -> None:
-        """Notes how many entries of rows that are gone a claim that looked at all has met."""
-        if gone >= _MANY and self._met_many:
+    def met(self, gone: int, now: int, forgets: int) -> None:
+        """Notes how many entries of rows that are gone a claim that looked at all met; `forgets` is that of its start."""
+        if gone >= _MANY and self._met_many and forgets == self.forgets:
             self._until = now + _FULL_EACH
         elif gone < _MANY:
             self._until = None
@@ -101,7 +104,7 @@ async def claim(
     if not each:
         return Claimed(now=now)
     floors = Floors() if floors is None else floors
-    full = floors.is_full(now)
+    full, forgets = floors.is_full(now), floors.forgets
     rows = await link.fetch(
         statements.claim,
         [*named, *([] if wanted.others is None else [""])],
@@ -134,7 +137,7 @@ async def claim(
         _sort(jobs, terms, wanted.others)
     next_at, gone, again = summary[1], summary[5], bool(summary[7])
     if limit and full:
-        floors.met(gone, now)
+        floors.met(gone, now, forgets)
     short = len(jobs) < limit or not limit
     next_in = max(next_at - now, 0) if short and next_at is not None else None
     look_in = floors.until(now)
