@@ -55,7 +55,12 @@ class Killer:
             return
         if point == "at the commit":
             wait = self._random.random() * 0.002
-            threading.Thread(target=lambda: (time.sleep(wait), self._kill(point)), daemon=True).start()
+
+            def kill() -> None:
+                time.sleep(wait)
+                self._kill(point)
+
+            threading.Thread(target=kill, daemon=True).start()
         else:
             self._kill(point)
 
@@ -221,6 +226,8 @@ def jobs_are_done_once(url: str, jobs: int, processes: int, seed: int, folder: P
         lambda slot, n: lambda: work(url, Killer(Random(f"{seed} {slot} {n}"), killed), hold),
         processes,
     )
+    rows: list[int]
+    left_over: list[int]
     rows, left_over = once(lambda: found(url))
     counts = Counter(rows)
     doubled = sum(count - 1 for count in counts.values())

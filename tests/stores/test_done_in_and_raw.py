@@ -56,6 +56,10 @@ async def payloads(store: SQLStore) -> list[str]:
     return [job.payload for job in (await store.claim(MAIL, 100)).jobs]
 
 
+def _of_its_own(cursor: object, row: object) -> dict[str, object]:
+    return {"row": row}
+
+
 Connect = Callable[[], Awaitable[Raw]]
 
 
@@ -176,7 +180,8 @@ class _Promises:
                 else "BEGIN"
             )
             if n < 3:
-                await done(mail.in_(raw.tx).push(n + 1))
+                kind: Any = mail
+                await done(kind.in_(raw.tx).push(n + 1))
             await done(fastjobs.current_job().done_in(raw.tx))
             await raw.run("COMMIT")
             if n == 3:
@@ -219,12 +224,12 @@ class TestSQLiteDrivers(_Promises):
             made: Any
             if request.param == "aiosqlite":
                 made = await aiosqlite.connect(path, isolation_level=None)
-                made.row_factory = lambda cursor, row: {"row": row}
+                made.row_factory = _of_its_own
             else:
                 factory = Mine if request.param == "a subclass" else sqlite3.Connection
                 made = sqlite3.connect(path, isolation_level=None, factory=factory)
                 if request.param == "sqlite3 with rows of its own":
-                    made.row_factory = lambda cursor, row: {"row": row}
+                    made.row_factory = _of_its_own
             opened.append(made)
             return Raw(made)
 
@@ -274,9 +279,7 @@ class TestPostgresDrivers(_Promises):
         import psycopg
         from psycopg.rows import dict_row
 
-        url = postgres_database.url("asyncpg")
-        url = getattr(url, "render_as_string", lambda **_: url)(hide_password=False)
-        dsn = str(url).replace("+asyncpg", "")
+        dsn = postgres_database.url()
         closes: list[Any] = []
         pools: list[Any] = []
 
@@ -292,7 +295,7 @@ class TestPostgresDrivers(_Promises):
                 case "psycopg async":
                     made = await psycopg.AsyncConnection.connect(dsn, autocommit=True)
                 case "psycopg of dicts":
-                    made = psycopg.connect(dsn, autocommit=True, row_factory=dict_row)
+                    made = psycopg.Connection[Any].connect(dsn, autocommit=True, row_factory=dict_row)
                 case _:
                     made = psycopg.connect(dsn, autocommit=True)
             closes.append(made)
@@ -309,7 +312,11 @@ class TestPostgresDrivers(_Promises):
     ) -> None:
         heard = asyncio.Event()
         loop = asyncio.get_running_loop()
-        async with store.listen(lambda: loop.call_soon_threadsafe(heard.set)):
+
+        def hear() -> None:
+            loop.call_soon_threadsafe(heard.set)
+
+        async with store.listen(hear):
             raw = await connect()
             await raw.run("BEGIN")
             await raw.push(store, "1")
@@ -324,9 +331,7 @@ class TestPostgresDrivers(_Promises):
     ) -> None:
         import psycopg
 
-        url = postgres_database.url("asyncpg")
-        url = getattr(url, "render_as_string", lambda **_: url)(hide_password=False)
-        connection = psycopg.connect(str(url).replace("+asyncpg", ""))
+        connection = psycopg.connect(postgres_database.url())
         await Raw(connection).push(store, "1")
         assert await payloads(store) == []
         connection.commit()

@@ -1,39 +1,19 @@
 """A driver's own connection as a transaction to push and be done in: `fastjobs.raw(connection)`, without SQLAlchemy's.
 
-Drivers are known by the names of their types, so that none is imported. A driver tells nobody of a commit: the queue
-is woken around the moment of the push, and on Postgres by a NOTIFY, which is delivered at the commit exactly.
+Drivers are known by the names of their types, so that none is imported.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Coroutine, Generator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, overload
-
-from sqlalchemy import BigInteger, ClauseElement, Engine, String, bindparam, func, select, text
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
-from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
-from sqlalchemy.engine.interfaces import Dialect
+from collections.abc import Coroutine
+from typing import Any, ClassVar, Literal, Protocol, overload
 
 from fastjobs.core.errors import StoreError
-from fastjobs.core.job import Job, NewJob
-from fastjobs.store import Ender, SyncEnder
-from fastjobs.stores.sql.dialects.postgres.statements import channel
-from fastjobs.stores.sql.dialects.sqlite import files
-from fastjobs.stores.sql.operations import IS_FAILED, row_id
-from fastjobs.stores.sql.tables import Tables
-from fastjobs.stores.sql.waking import call_around
 
-if TYPE_CHECKING:
-    from fastjobs.stores.sql.transaction import Committed, Home, SyncThrough, Through
+Driver = Literal["sqlite3", "aiosqlite", "asyncpg", "psycopg", "psycopg async"]
+"""Which driver, and which of psycopg's two connections."""
 
-_T = TypeVar("_T")
-_Driver = Literal["sqlite3", "aiosqlite", "asyncpg", "psycopg", "psycopg async"]
-
-_KNOWN: dict[tuple[str, str], _Driver] = {
+_KNOWN: dict[tuple[str, str], Driver] = {
     ("sqlite3", "Connection"): "sqlite3",
     ("aiosqlite", "Connection"): "aiosqlite",
     ("asyncpg", "Connection"): "asyncpg",
@@ -57,9 +37,9 @@ class RawAsync:
 
     sync: ClassVar[Literal[False]] = False
 
-    def __init__(self, connection: Any, driver: _Driver) -> None:
+    def __init__(self, connection: Any, driver: Driver) -> None:
         self.connection = connection
-        self.driver: _Driver = driver
+        self.driver: Driver = driver
 
 
 class RawSync:
@@ -67,9 +47,9 @@ class RawSync:
 
     sync: ClassVar[Literal[True]] = True
 
-    def __init__(self, connection: Any, driver: _Driver) -> None:
+    def __init__(self, connection: Any, driver: Driver) -> None:
         self.connection = connection
-        self.driver: _Driver = driver
+        self.driver: Driver = driver
 
 
 @overload
@@ -104,279 +84,3 @@ def raw(connection: object) -> RawAsync | RawSync:
         "raw takes a connection of asyncpg, psycopg, aiosqlite or sqlite3 (of a pool, one that was acquired), and this"
         f" is a {name}"
     )
-
-
-class _Statement(NamedTuple):
-    text: str
-    order: tuple[str, ...] | None
-    """The names of its parameters, where the driver takes them in order."""
-
-    def given(self, values: dict[str, Any]) -> Any:
-        """The parameters, as the driver takes them."""
-        return values if self.order is None else tuple(values[name] for name in self.order)
-
-
-_Steps = Generator[tuple[_Statement, dict[str, Any]], Sequence[Any], _T]
-
-
-@dataclass(frozen=True, slots=True)
-class _Statements:
-    """What is sent, as text in a driver's way with parameters. All but `files` answer rows of one column."""
-
-    push: _Statement
-    kind: _Statement
-    new_kind: _Statement
-    done: _Statement
-    notify: _Statement
-    files: _Statement
-
-
-_DIALECTS: dict[_Driver, type[Dialect]] = {
-    "sqlite3": sqlite.dialect,
-    "aiosqlite": sqlite.dialect,
-    "asyncpg": asyncpg_dialect,
-    "psycopg": psycopg_dialect,
-    "psycopg async": psycopg_dialect,
-}
-
-
-@lru_cache(maxsize=32)
-def _statements(tables: Tables, driver: _Driver) -> _Statements:
-    dialect = _DIALECTS[driver]()
-    jobs, kinds = tables.jobs, tables.kinds
-
-    def made(statement: ClauseElement) -> _Statement:
-        compiled: Any = statement.compile(dialect=dialect)
-        return _Statement(str(compiled), tuple(compiled.positiontup) if compiled.positional else None)
-
-    columns = ("kind", "payload", "run_at", "created_at", "carried")
-    new_kind = (sqlite if dialect.name == "sqlite" else postgresql).insert(kinds)
-    return _Statements(
-        push=made(
-            jobs.insert()
-            .values({name: bindparam(name, type_=jobs.c[name].type) for name in columns})
-            .returning(jobs.c.id)
-        ),
-        kind=made(select(kinds.c.kind).where(kinds.c.kind == bindparam("kind", type_=String))),
-        new_kind=made(
-            new_kind.values(
-                kind=bindparam("kind", type_=String), first_seen=bindparam("first_seen", type_=BigInteger)
-            )
-            .on_conflict_do_nothing()
-            .returning(kinds.c.kind)
-        ),
-        done=made(
-            jobs.delete()
-            .where(
-                jobs.c.id == bindparam("id", type_=BigInteger),
-                jobs.c.claim == bindparam("claim", type_=BigInteger),
-                jobs.c.state != IS_FAILED,
-            )
-            .returning(jobs.c.id)
-        ),
-        notify=made(
-            select(func.pg_notify(bindparam("channel", type_=String), bindparam("text", type_=String)))
-        ),
-        files=made(text("PRAGMA database_list")),
-    )
-
-
-class _Raw:
-    """What is sent through one connection, step by step: whoever takes the steps awaits their answers, or doesn't."""
-
-    def __init__(
-        self, home: Home, tables: Tables, engine: Engine, tx: RawSync | RawAsync, committed: Committed
-    ) -> None:
-        self._home = home
-        self._tables = tables
-        self._engine = engine
-        self._connection = tx.connection
-        driver: _Driver = tx.driver
-        self._driver = driver
-        self.committed = committed
-        self._texts = _statements(tables, driver)
-        dialect = _DIALECTS[driver].name
-        if dialect != home.name:
-            raise StoreError(f"the connection is one of {dialect}, and the queue's store is on {home.name}")
-
-    def push(self, jobs: Sequence[NewJob]) -> _Steps[list[str | None]]:
-        """Inserts the jobs, and answers their ids."""
-        now = self._home.now()
-        for job in jobs:
-            if job.key is not None or job.name is not None:
-                raise StoreError(
-                    f"a push of kind {job.kind!r} has a key or a name, and through fastjobs.raw neither is kept: push"
-                    " through a session or connection of SQLAlchemy's"
-                )
-        yield from self._check()
-        for kind in sorted({job.kind for job in jobs}):
-            if not (yield self._texts.kind, {"kind": kind}):
-                yield self._texts.new_kind, {"kind": kind, "first_seen": now}
-        ids: list[str | None] = []
-        for job in jobs:
-            run_at = now + job.after if job.at is None else job.at
-            values = {"kind": job.kind, "payload": job.payload, "run_at": run_at, "created_at": now}
-            ((id,),) = yield self._texts.push, {**values, "carried": job.carried}
-            ids.append(str(id))
-        if jobs and self._home.name == "postgresql":
-            yield self._texts.notify, {"channel": channel(self._tables), "text": ""}
-        return ids
-
-    def done(self, job: Job) -> _Steps[bool]:
-        """Removes the job, and answers whether its claim had it."""
-        yield from self._check()
-        number = row_id(job.id)
-        if number is None:
-            return False
-        return bool((yield self._texts.done, {"id": number, "claim": job.claim}))
-
-    def _check(self) -> _Steps[None]:
-        """Refuses a connection that is in no transaction, where each statement would be kept by itself, and one of
-        another file."""
-        if not self._is_in_transaction():
-            raise StoreError(
-                "this connection is in no transaction, so what is pushed or done in it would be kept at once:"
-                f" {'execute BEGIN IMMEDIATE on it' if self._home.name == 'sqlite' else 'begin one'} first, and"
-                " commit it afterwards"
-            )
-        if self._home.name == "sqlite":
-            path = files.plain_path(self._engine.url)
-            found = yield self._texts.files, {}
-            theirs = next((os.fsdecode(row[2] or "") for row in found if row[1] in ("main", b"main")), "")
-            if path is not None and (not theirs or files.file_key(theirs) != files.file_key(path)):
-                raise StoreError(
-                    f"the connection is one of {theirs or 'a database in memory'}, and the queue's database is {path}:"
-                    " push through a connection of the queue's own file"
-                )
-
-    def _is_in_transaction(self) -> bool:
-        connection = self._connection
-        match self._driver:
-            case "sqlite3" | "aiosqlite":
-                return bool(connection.in_transaction)
-            case "asyncpg":
-                return bool(connection.is_in_transaction())
-            case _:  # psycopg begins one by itself, at the next statement, unless it's in autocommit
-                return int(connection.info.transaction_status) != 0 or not connection.autocommit
-
-    def execute(self, statement: _Statement, values: dict[str, Any]) -> Sequence[Any]:
-        """One step, by a sync driver. The rows are tuples whatever the app has its connection make of them."""
-        cursor = self._cursor()
-        try:
-            cursor.execute(statement.text, statement.given(values))
-            return cursor.fetchall() if cursor.description else ()
-        finally:
-            cursor.close()
-
-    async def execute_async(self, statement: _Statement, values: dict[str, Any]) -> Sequence[Any]:
-        """One step, by an async driver."""
-        if self._driver == "asyncpg":
-            found: Sequence[Any] = await self._connection.fetch(statement.text, *statement.given(values))
-            return found
-        cursor = await self._connection.cursor() if self._driver == "aiosqlite" else self._cursor()
-        if self._driver == "aiosqlite":
-            cursor.row_factory = None
-        try:
-            await cursor.execute(statement.text, statement.given(values))
-            return list(await cursor.fetchall()) if cursor.description else ()
-        finally:
-            await cursor.close()
-
-    def _cursor(self) -> Any:
-        if self._driver == "sqlite3":
-            cursor = self._connection.cursor()
-            cursor.row_factory = None
-            return cursor
-        return self._connection.cursor(row_factory=_as_tuples)
-
-
-def _as_tuples(_: object) -> type[tuple[Any, ...]]:
-    return tuple
-
-
-class _Sync:
-    sync: ClassVar[Literal[True]] = True
-
-    def __init__(self, raw: _Raw) -> None:
-        self._raw = raw
-
-    def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        ids = self._take(self._raw.push(jobs))
-        if jobs:
-            call_around([self._raw.committed])
-        return ids
-
-    def ender(self, job: Job) -> SyncEnder:
-        return _SyncEnder(self, job)
-
-    def done(self, job: Job) -> bool:
-        """Marks the job done."""
-        return self._take(self._raw.done(job))
-
-    def _take(self, steps: _Steps[_T]) -> _T:
-        try:
-            step = next(steps)
-            while True:
-                step = steps.send(self._raw.execute(*step))
-        except StopIteration as end:
-            answer: _T = end.value
-            return answer
-
-
-class _SyncEnder:
-    sync: ClassVar[Literal[True]] = True
-
-    def __init__(self, through: _Sync, job: Job) -> None:
-        self._through = through
-        self._job = job
-
-    def done(self) -> bool:
-        return self._through.done(self._job)
-
-
-class _Async:
-    sync: ClassVar[Literal[False]] = False
-
-    def __init__(self, raw: _Raw) -> None:
-        self._raw = raw
-
-    async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        ids = await self._take(self._raw.push(jobs))
-        if jobs:
-            call_around([self._raw.committed])
-        return ids
-
-    def ender(self, job: Job) -> Ender:
-        return _Ender(self, job)
-
-    async def done(self, job: Job) -> bool:
-        """Marks the job done."""
-        return await self._take(self._raw.done(job))
-
-    async def _take(self, steps: _Steps[_T]) -> _T:
-        try:
-            step = next(steps)
-            while True:
-                step = steps.send(await self._raw.execute_async(*step))
-        except StopIteration as end:
-            answer: _T = end.value
-            return answer
-
-
-class _Ender:
-    sync: ClassVar[Literal[False]] = False
-
-    def __init__(self, through: _Async, job: Job) -> None:
-        self._through = through
-        self._job = job
-
-    async def done(self) -> bool:
-        return await self._through.done(self._job)
-
-
-def through(
-    home: Home, tables: Tables, engine: Engine, tx: RawSync | RawAsync, committed: Committed
-) -> Through | SyncThrough:
-    """What pushes and ends jobs through this connection. Nothing is asked of it yet."""
-    made = _Raw(home, tables, engine, tx, committed)
-    return _Sync(made) if tx.sync else _Async(made)

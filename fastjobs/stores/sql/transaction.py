@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, scoped_session
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import Job, NewJob
 from fastjobs.store import Ender, SyncEnder
-from fastjobs.stores.sql import operations, raw
+from fastjobs.stores.sql import operations, raw_transaction
 from fastjobs.stores.sql.raw import RawAsync, RawSync
 from fastjobs.stores.sql.tables import Tables
 from fastjobs.stores.sql.waking import watch_connection, watch_session
@@ -218,7 +218,7 @@ def through(
 ) -> Through | SyncThrough:
     """What pushes and ends jobs through `tx`; a StoreError for what is no transaction that this store knows."""
     if isinstance(tx, (RawSync, RawAsync)):
-        return raw.through(home, tables, engine, tx, committed)
+        return raw_transaction.through(home, tables, engine, tx, committed)
     if isinstance(tx, (scoped_session, async_scoped_session)):
         registry = cast("Callable[[], object]", tx)
         tx = registry()

@@ -1,0 +1,28 @@
+"""A short soak of transactions in the ordinary run: processes killed around their commits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.timeout(150)
+def test_what_is_done_or_pushed_in_a_transaction_is_whole_as_processes_are_killed_around_the_commit() -> None:
+    options = "--jobs 200 --pushes 100 --hold 0.5 --seed 1"
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.soak.done_in", *options.split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=140,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = [each for line in ran.stdout.splitlines() for each in line.split("  ")]
+    kills = [int(each.removeprefix("kills=")) for each in said if each.startswith("kills=")]
+    assert len(kills) == 2, ran.stdout
+    assert min(kills) > 3, ran.stdout
