@@ -63,7 +63,7 @@ async def test_claims_of_many_connections_never_share_a_job(database: Database, 
     connections = [await connect(database) for _ in range(8)]
     try:
 
-        async def claimer(connection: asyncpg.Connection[object]) -> list[Job]:
+        async def claimer(connection: asyncpg.Connection[asyncpg.Record]) -> list[Job]:
             mine = Hot(connection)
             got: list[Job] = []
             while jobs := (await mine.claim(of("mail"), of("photo", priority=len(got) % 2), limit=7)).jobs:
@@ -109,7 +109,7 @@ async def test_at_repeatable_read_a_claim_may_fail_but_never_takes_anothers_job(
     connections = [await connect(database, default_transaction_isolation="repeatable read") for _ in range(4)]
     try:
 
-        async def claimer(connection: asyncpg.Connection[object]) -> list[Job]:
+        async def claimer(connection: asyncpg.Connection[asyncpg.Record]) -> list[Job]:
             mine = Hot(connection)
             got: list[Job] = []
             for _ in range(40):
@@ -176,7 +176,9 @@ async def test_more_exhausted_jobs_than_a_claim_looks_at_are_asked_for_again(hot
     await hot.push(*map(str, range(50)))
     await hot.connection.execute("UPDATE fastjobs_jobs SET attempts = 5")
     await hot.push("last")
-    exhausted = 0
+    found = await hot.claim(limit=2)
+    assert found.again
+    exhausted = len(found.exhausted)
     for _ in range(20):
         found = await hot.claim(limit=2)
         exhausted += len(found.exhausted)
@@ -358,8 +360,12 @@ async def test_a_push_notes_its_kinds_once(hot: Hot) -> None:
 
 @pytest.mark.parametrize("many", [1, 3])
 async def test_a_push_that_notifies_is_heard_and_another_is_not(hot: Hot, other: Hot, many: int) -> None:
-    heard: asyncio.Queue[str] = asyncio.Queue()
-    await other.connection.add_listener(hot.statements.channel, lambda *said: heard.put_nowait(str(said[3])))
+    heard: asyncio.Queue[object] = asyncio.Queue()
+
+    def hear(connection: object, pid: object, channel: object, said: object) -> None:
+        heard.put_nowait(said)
+
+    await other.connection.add_listener(hot.statements.channel, hear)
     jobs = [NewJob(kind="mail", payload=str(n)) for n in range(many)]
     await hot.push_jobs(jobs)
     assert len(await hot.push_jobs(jobs, notify=True)) == many

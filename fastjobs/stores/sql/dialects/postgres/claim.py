@@ -66,7 +66,7 @@ class Floors:
         return self._at.get(kind, _LOWEST)
 
     def met(self, gone: int, now: int, forgets: int) -> None:
-        """Notes how many entries of rows that are gone a claim that looked at all met; `forgets` is that of its start."""
+        """Notes how many entries of rows that are gone a claim that looked at all met; `forgets` is its start's."""
         if gone >= _MANY and self._met_many and forgets == self.forgets:
             self._until = now + _FULL_EACH
         elif gone < _MANY:
