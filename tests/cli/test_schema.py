@@ -43,16 +43,16 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def works(engine: Engine, **settings: str) -> None:
+async def works(engine: Engine, *, prefix: str, schema: str | None = None) -> None:
     """A store that may not make tables opens, and runs a job; one that may has nothing to do."""
-    store = SQLStore(engine, migrate=False, **settings)
+    store = SQLStore(engine, migrate=False, prefix=prefix, schema=schema)
     await store.open(["mail"])
     (id,) = await store.push([NewJob(kind="mail", payload='{"user":1}')])
     (job,) = (await store.claim([Claimable(kind="mail", hold=60_000_000, attempts=5)], 5)).jobs
     assert job.id == id
     assert await store.mark([Done(job.id, job.claim)]) == [Kept.YES]
     await store.close()
-    may = SQLStore(engine, **settings)
+    may = SQLStore(engine, prefix=prefix, schema=schema)
     await may.open()
     await may.close()
     found = await store.examine(["mail"])
@@ -112,7 +112,7 @@ async def test_what_it_prints_for_postgres_makes_all_that_a_store_needs(
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(script.encode())
     engine = create_engine(postgres_database.url("psycopg"))
-    await works(engine, prefix="mail_", **({} if schema is None else {"schema": schema}))
+    await works(engine, prefix="mail_", schema=schema)
     assert "made the tables" not in caplog.text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -115,12 +115,12 @@ async def test_what_a_role_has_by_default_is_told_where_it_matters(
 
 
 async def test_an_old_server_is_wrong(store: SQLStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = doctor.setting
-    monkeypatch.setattr(
-        doctor,
-        "setting",
-        lambda connection, name: "120017" if name == "server_version_num" else real(connection, name),
-    )
+    real = doctor_tables.setting
+
+    def old(connection: Connection, name: str) -> str:
+        return "120017" if name == "server_version_num" else real(connection, name)
+
+    monkeypatch.setattr(doctor, "setting", old)
     assert of(await store.examine(), "version")[0][0] is Level.WRONG
 
 

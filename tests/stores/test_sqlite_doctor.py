@@ -190,7 +190,7 @@ async def test_a_kinds_name_that_someone_else_wrote_moves_no_terminal(store: SQL
 async def test_versions_with_the_wal_reset_fault_are_told_of(
     store: SQLStore, version: tuple[int, int, int], level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor.sqlite3, "sqlite_version_info", version)
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
     assert [each for each, _ in of(await store.examine(), "version")] == [level]
 
 
@@ -222,7 +222,10 @@ async def test_a_file_or_a_folder_that_others_may_change_is_wrong(store: SQLStor
 
 
 async def test_what_this_user_cant_write_is_wrong(store: SQLStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.os, "access", lambda *_: False)
+    def never(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(os, "access", never)
     assert [
         level for level, said in of(await store.examine(), "file") if "this user can't write" in said
     ] == [
