@@ -35,15 +35,19 @@ def ground(url: str | None, folder: Path) -> Generator[Ground]:
     # Server's defaults are a test's, which nothing needs to outlive. Here all is to be on the disk.
     on = {"fsync": "on", "full_page_writes": "on", "log_lock_waits": "off"}
     before = tempfile.tempdir
-    tempfile.tempdir = str(folder.resolve())
-    try:
-        server = Server(found[0], on)
-    finally:
-        tempfile.tempdir = before
-    with server:
-        server.execute("ALTER ROLE app CREATEDB")
-        server.execute("GRANT pg_checkpoint TO app" if found[0].major >= 15 else "ALTER ROLE app SUPERUSER")
-        yield _ground(server.url())
+    with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".bench-") as made:
+        Path(made).chmod(0o755)  # the server may run as another user
+        tempfile.tempdir = made
+        try:
+            server = Server(found[0], on)
+        finally:
+            tempfile.tempdir = before
+        with server:
+            server.execute("ALTER ROLE app CREATEDB")
+            server.execute(
+                "GRANT pg_checkpoint TO app" if found[0].major >= 15 else "ALTER ROLE app SUPERUSER"
+            )
+            yield _ground(server.url())
 
 
 def _ground(url: str) -> Ground:
