@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
+from fastjobs.core.claiming import Claimable
 from fastjobs.core.exhausted import exhausted_text
 from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, GiveBack, Kept, TryAgain
@@ -78,17 +79,20 @@ async def test_claims_of_many_connections_never_share_a_job(database: Database, 
     assert sorted(int(job.payload) for job in got) == list(range(1000))
 
 
-async def test_jobs_that_a_transaction_has_locked_are_passed_over_at_once(hot: Hot, other: Hot) -> None:
+@pytest.mark.parametrize("kinds", [(of(),), (of(), of("photo"))], ids=["of one kind", "of two"])
+async def test_jobs_that_a_transaction_has_locked_are_passed_over_at_once(
+    hot: Hot, other: Hot, kinds: tuple[Claimable, ...]
+) -> None:
     ids = await hot.push("1", "2", "3")
     async with other.connection.transaction():
         await other.connection.execute("SELECT FROM fastjobs_jobs WHERE id = $1 FOR UPDATE", int(str(ids[0])))
         async with asyncio.timeout(5):
-            found = await hot.claim(limit=1)
+            found = await hot.claim(*kinds, limit=1)
             assert payloads(found.jobs) == ["2"]
-            found = await hot.claim()
+            found = await hot.claim(*kinds)
         assert payloads(found.jobs) == ["3"]
         assert found.next_in == 0
-    assert payloads((await hot.claim()).jobs) == ["1"]
+    assert payloads((await hot.claim(*kinds)).jobs) == ["1"]
 
 
 async def test_a_hold_that_ran_out_on_a_locked_row_keeps_no_other_waiting(hot: Hot, other: Hot) -> None:
