@@ -7,7 +7,6 @@ import asyncio
 import json
 import platform
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -87,9 +86,8 @@ def _lines(named: str, found: Sequence[Finding], levels: Counter[str]) -> list[s
     for each in found:
         lines.append(f"{each.level.value:<8} {each.check}: {one_line(each.said, 2000)}")
         if each.do:
-            lines += textwrap.wrap(
-                one_line(each.do, 2000), 110, initial_indent=" " * 9 + "→ ", subsequent_indent=" " * 11
-            )
+            # On one line, as it may be a statement that is copied.
+            lines.append(f"         → {one_line(each.do, 2000)}")
     wrong, warnings = levels["wrong"], levels["warning"]
     lines += ["", f"{named}: {wrong} wrong, {warnings} warning{'' if warnings == 1 else 's'}"]
     return lines
