@@ -226,7 +226,8 @@ async def test_a_full_disk_fails_the_push_and_the_queue_goes_on_once_there_is_ro
     async with app.queue.running():
         await app.mail.push(1)
         await app.has_run()
-        raw = app.store._database._running().opened.result().raw
+        database: Any = app.store._database
+        raw = database._running().opened.result().raw
         (pages,) = raw.execute("PRAGMA page_count").fetchone()
         raw.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(sqlite3.OperationalError, match="full"):

@@ -211,7 +211,7 @@ class Database:
         """Runs a statement as superuser, by itself and not in a transaction, and gives its rows."""
         return self.server.execute(statement, values, database=self.name)
 
-    def clear(self, *, keep: Sequence[str] = ("fastjobs_version",)) -> None:
+    def clear(self, *, keep: Sequence[str] = ("fastjobs_schema",)) -> None:
         """Deletes every row of every table but those in `keep`, in whatever schema they are.
 
         It waits for those who hold a row, at most two seconds. Ids go on from where they were.

@@ -63,6 +63,7 @@ def _parameters(name: str) -> tuple[object, ...]:
     return {
         "look": ('["mail"]',),
         "look_all": ('["mail"]',),
+        "news": (),
         "reap": ("mail", 5),
         "heads": ("mail", 5, 0, 9),
         "take": (5, "[1]"),

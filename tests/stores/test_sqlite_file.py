@@ -268,7 +268,8 @@ async def test_a_full_disk_fails_the_push_and_nothing_else(path: Path) -> None:
 
 
 def _raw(store: SQLStore) -> Any:
-    return store._database._running().opened.result().raw
+    database: Any = store._database
+    return database._running().opened.result().raw
 
 
 async def test_an_open_that_is_cancelled_leaves_the_others_and_the_store_well(path: Path) -> None:

@@ -45,6 +45,7 @@ async def store(path: Path) -> AsyncIterator[SQLStore]:
 
 
 def database(store: SQLStore) -> SQLite:
+    assert isinstance(store._database, SQLite)
     return store._database
 
 
