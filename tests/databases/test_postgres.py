@@ -121,11 +121,11 @@ def test_a_database_can_be_a_copy_of_another(postgres: Server, postgres_database
 
 def test_clear_deletes_all_rows_but_those_of_the_tables_to_keep(postgres_database: Database) -> None:
     postgres_database.execute("CREATE SCHEMA other")
-    for table in ("public.one", 'other."Two"', "fastjobs_version"):
+    for table in ("public.one", 'other."Two"', "fastjobs_schema"):
         postgres_database.execute(f"CREATE TABLE {table} AS SELECT 1 AS a")
     postgres_database.clear()
     assert postgres_database.execute('SELECT a FROM one UNION SELECT a FROM other."Two"') == []
-    assert postgres_database.execute("SELECT a FROM fastjobs_version") == [(1,)]
+    assert postgres_database.execute("SELECT a FROM fastjobs_schema") == [(1,)]
 
 
 def test_terminate_all_ends_each_connection_to_one_database(postgres_database: Database) -> None:
