@@ -80,6 +80,28 @@ async def test_it_is_measured_again_each_minute_and_then_follows_the_server(worl
     assert world.clock.now() == world.server()
 
 
+async def test_an_answer_that_was_held_up_is_not_what_the_time_is_told_by(world: _World) -> None:
+    held_up = iter([4 * SECOND, 2 * SECOND])
+
+    async def ask() -> int:
+        world.back = next(held_up, 100)
+        return world.ask()
+
+    await world.clock.measure(ask)
+    assert world.clock.now() == world.server()
+
+
+async def test_a_first_answer_that_took_a_round_trip_more_is_asked_for_again(world: _World) -> None:
+    prepares = iter([2_000])
+
+    async def ask() -> int:
+        world.there = next(prepares, 100)
+        return world.ask()
+
+    await world.clock.measure(ask)
+    assert world.clock.now() == world.server()
+
+
 async def test_a_slow_round_trip_that_says_nothing_new_changes_nothing(world: _World) -> None:
     await world.measure()
     world.passed += EVERY

@@ -352,10 +352,10 @@ def test_what_is_no_sqlite_engine_is_refused() -> None:
     with pytest.raises(StoreError, match="not str"):
         fastjobs.sqlite.configure(cast("Engine", "sqlite:///app.db"))
     engine = create_engine("sqlite:///app.db")
-    engine.dialect.name = "postgresql"
-    with pytest.raises(StoreError, match="is for SQLite, and this engine is for postgresql"):
+    engine.dialect.name = "oracle"
+    with pytest.raises(StoreError, match="is for SQLite, and this engine is for oracle"):
         fastjobs.sqlite.configure(engine)
-    with pytest.raises(StoreError, match="has a store for sqlite, and none for postgresql"):
+    with pytest.raises(StoreError, match="has a store for postgresql, sqlite, and none for oracle"):
         SQLStore(engine)
 
 
