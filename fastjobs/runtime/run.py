@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fastjobs.core.carrier import unpacked
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from fastjobs.runtime.driving import Drive
 
 FAR = float("inf")
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+"""What most jobs carry: one for all of them, as each thing that a job has of its own is one more to collect."""
 
 R = TypeVar("R", bound="Run | Owed")
 
@@ -41,7 +46,7 @@ class Run:
         self.waited = waited
         """Seconds past its time before it was claimed."""
         self.claimed_at = claimed_at
-        self.carried = unpacked(job.carried) if job.carried else {}
+        self.carried: Mapping[str, str] = unpacked(job.carried) if job.carried else _NOTHING
         self.started = 0.0
         self.deadline = FAR
         self.cut: Cut | None = None
@@ -78,7 +83,7 @@ class Run:
             kind=job.kind,
             attempt=job.attempts,
             last_error=job.error,
-            carried=self.carried,
+            carried=dict(self.carried),
             _done_in=partial(ending.done_in, self),
         )
 

@@ -48,8 +48,11 @@ class Runner:
         self._off_loop.close()
         self._watch.close()
 
-    async def job(self, run: Run) -> Ended[Run]:
-        """Runs the job's handler in the current task; raises nothing that the handler raised."""
+    async def job(self, run: Run, task: asyncio.Task[Any] | None = None) -> Ended[Run]:
+        """Runs the job's handler in the current task; raises nothing that the handler raised.
+
+        `task` is that one, where the caller knows: before Python 3.12 to ask for it costs a system call.
+        """
         kind, job = run.kind, run.job
         try:
             value = kind.codec.load(job.payload)
@@ -57,9 +60,9 @@ class Runner:
             return Ended(run, unreadable(job, error), 0.0, error)
         is_async = kind.signature.is_async
         if kind.signature.takes_value:
-            raised = await self._drive(run, is_async, kind.handler, value)
+            raised = await self._drive(run, is_async, kind.handler, value, task=task)
         else:
-            raised = await self._drive(run, is_async, kind.handler)
+            raised = await self._drive(run, is_async, kind.handler, task=task)
         if raised is not None and run.cut is None and self.closing():
             run.cut = Cut.STOP  # by whoever closes the loop, and that is no fault of the job's
         if run.ending is not None:
@@ -101,14 +104,21 @@ class Runner:
             say_error("on_fail failed", raised, **run.fields())
 
     async def _drive(
-        self, run: Run, is_async: bool, handler: Callable[..., object], *values: object, held: bool = True
+        self,
+        run: Run,
+        is_async: bool,
+        handler: Callable[..., object],
+        *values: object,
+        held: bool = True,
+        task: asyncio.Task[Any] | None = None,
     ) -> BaseException | None:
         """Runs one handler to its end, in this task and a fresh context; answers what it raised.
 
         One that isn't async runs in a thread; `held` says whether the job is held meanwhile.
         """
-        task = asyncio.current_task()
-        assert task is not None
+        if task is None:
+            task = asyncio.current_task()
+            assert task is not None
         context = run.context()
         if self._settings.carry:
             context.run(restore, self._settings.carry, run.carried)

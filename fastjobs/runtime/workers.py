@@ -91,7 +91,7 @@ class Workers:
             self._busy[task] = item
             try:
                 if isinstance(item, Run):
-                    ended = await self._runner.job(item)
+                    ended = await self._runner.job(item, task)
                     self._ended(ended)
                     spent += ended.took
                     foreign = isinstance(ended.error, asyncio.CancelledError) and (

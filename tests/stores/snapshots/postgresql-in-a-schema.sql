@@ -367,6 +367,12 @@ WITH pushed AS (INSERT INTO "own"."fastjobs_jobs" (kind, payload, run_at, create
 -- push_many_notify
 WITH pushed AS (INSERT INTO "own"."fastjobs_jobs" (kind, payload, run_at, created_at, carried) SELECT u.kind, u.payload, u.run_at, $4::bigint, u.carried FROM unnest($1::text[], $2::text[], $3::bigint[], $5::text[]) WITH ORDINALITY AS u(kind, payload, run_at, carried, nth) ORDER BY u.nth RETURNING id) SELECT array_agg(id ORDER BY id), pg_notify($6::text, '') FROM pushed;
 
+-- push_alike
+WITH pushed AS (INSERT INTO "own"."fastjobs_jobs" (kind, payload, run_at, created_at, carried) SELECT $1::text, u.payload, $3::bigint, $4::bigint, $5::text FROM unnest($2::text[]) WITH ORDINALITY AS u(payload, nth) ORDER BY u.nth RETURNING id) SELECT array_agg(id ORDER BY id) FROM pushed;
+
+-- push_alike_notify
+WITH pushed AS (INSERT INTO "own"."fastjobs_jobs" (kind, payload, run_at, created_at, carried) SELECT $1::text, u.payload, $3::bigint, $4::bigint, $5::text FROM unnest($2::text[]) WITH ORDINALITY AS u(payload, nth) ORDER BY u.nth RETURNING id) SELECT array_agg(id ORDER BY id), pg_notify($6::text, '') FROM pushed;
+
 -- new_kinds
 INSERT INTO "own"."fastjobs_kinds" (kind, first_seen) SELECT DISTINCT u.kind, $2::bigint FROM unnest($1::text[]) AS u(kind) ORDER BY u.kind ON CONFLICT DO NOTHING;
 

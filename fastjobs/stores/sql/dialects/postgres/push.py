@@ -37,12 +37,27 @@ async def push(
         )
         return [str(found[0][0])]
     kinds, payloads, run_ats, _, carried = zip(*rows, strict=True)
-    columns = list(kinds), list(payloads), list(run_ats), now, list(carried)
-    found = await (
-        link.fetch(statements.push_many_notify, *columns, statements.channel)
-        if notify
-        else link.fetch(statements.push_many, *columns)
-    )
+    if len(set(kinds)) == len(set(run_ats)) == len(set(carried)) == 1:
+        found = await (
+            link.fetch(
+                statements.push_alike_notify,
+                kinds[0],
+                list(payloads),
+                run_ats[0],
+                now,
+                carried[0],
+                statements.channel,
+            )
+            if notify
+            else link.fetch(statements.push_alike, kinds[0], list(payloads), run_ats[0], now, carried[0])
+        )
+    else:
+        columns = list(kinds), list(payloads), list(run_ats), now, list(carried)
+        found = await (
+            link.fetch(statements.push_many_notify, *columns, statements.channel)
+            if notify
+            else link.fetch(statements.push_many, *columns)
+        )
     return [str(id) for id in found[0][0]]
 
 

@@ -30,6 +30,10 @@ class Statements:
     """An array of each of `push`, but created_at is one for all -> an array of ids, in the order of the jobs"""
     push_many_notify: str
     """As `push_many`, and the channel after them."""
+    push_alike: str
+    """As `push_many`, for jobs that differ in their payloads alone: an array of those, and one of each other"""
+    push_alike_notify: str
+    """As `push_alike`, and the channel after them."""
     new_kinds: str
     """kinds, first_seen"""
     known_kinds: str
@@ -61,12 +65,21 @@ def make_statements(tables: Tables) -> Statements:
         " AS u(kind, payload, run_at, carried, nth)"
         " ORDER BY u.nth RETURNING id)"
     )
+    # The same for a push_many: arrays of what is the same in each are a tenth of the statement.
+    alike = (
+        f"WITH pushed AS (INSERT INTO {jobs} (kind, payload, run_at, created_at, carried)"
+        " SELECT $1::text, u.payload, $3::bigint, $4::bigint, $5::text"
+        " FROM unnest($2::text[]) WITH ORDINALITY AS u(payload, nth)"
+        " ORDER BY u.nth RETURNING id)"
+    )
     return Statements(
         channel=channel(tables),
         push=f"{push} RETURNING id",
         push_notify=f"{push} RETURNING id, pg_notify($6::text, '')",
         push_many=f"{pushed} SELECT array_agg(id ORDER BY id) FROM pushed",
         push_many_notify=f"{pushed} SELECT array_agg(id ORDER BY id), pg_notify($6::text, '') FROM pushed",
+        push_alike=f"{alike} SELECT array_agg(id ORDER BY id) FROM pushed",
+        push_alike_notify=f"{alike} SELECT array_agg(id ORDER BY id), pg_notify($6::text, '') FROM pushed",
         # In order, so that two that note the same kinds never wait for each other.
         new_kinds=(
             f"INSERT INTO {kinds} (kind, first_seen) SELECT DISTINCT u.kind, $2::bigint"
