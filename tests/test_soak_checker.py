@@ -622,6 +622,21 @@ def test_a_server_that_is_back_waits_for_no_process_that_is_gone(
     assert count(sound.history).returns == ([pytest.approx(1.2)] if is_slow else [])
 
 
+@pytest.mark.parametrize(("took", "is_over"), [(0.2, False), (0.45, True)])
+def test_on_a_server_a_claim_is_made_at_some_time_until_its_answer(
+    took: float, is_over: bool, sound: Story
+) -> None:
+    # A third process, which was asked later, put the job back as its hold was over, and left it for this one.
+    sound.push("20")
+    sound.claim("20", 1, 30, "e")
+    sound.fault("e", "kill", 31)
+    sound.run("20", 2, 32.5, "f")
+    *others, claim = sound.history.claims
+    claims = [*others, claim._replace(at=moment(32.5 + took))]
+    sound.history = replace(sound.history, claims=claims, apart=0.1)
+    assert (check(sound.history) == []) is is_over
+
+
 def test_a_job_that_could_not_be_renewed_in_an_outage_is_claimed_again_for_a_cause(sound: Story) -> None:
     sound.push("20")
     sound.claim("20", 1, 30, "e")

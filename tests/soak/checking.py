@@ -153,10 +153,14 @@ def held_twice(of: Indexed) -> Iterator[str]:
             if not mark.ends and mark.answer in ("yes", "stop")
         ]
         until = max(first.until, *extended) if extended else first.until
-        if second.now < until:
+        now: float = second.now
+        if of.history.apart is not None:
+            # A server's may be made until it's answered: another, asked later, may have put the job back before.
+            now += (second.at - second.asked_at) / 1000 + of.history.apart * 1e6
+        if now < until:
             yield (
                 f"job {first.id} was held by {first.process} (claim {first.claim}) for another"
-                f" {(until - second.now) / 1e6:.3f} s as {second.process} claimed it (claim {second.claim})"
+                f" {(until - now) / 1e6:.3f} s as {second.process} claimed it (claim {second.claim})"
             )
 
 

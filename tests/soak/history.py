@@ -17,6 +17,8 @@ from tests.soak.recording import SUFFIX, lines
 CLIENTS = "clients"
 NEMESIS = "nemesis"
 DATABASE = "database"
+APART = 0.1
+"""A process takes the middle of a round trip for the time at which the server looked at its clock."""
 TABLES = "tables.json"
 """What a server's tables held in the end; a SQLite file is there to be read."""
 
@@ -162,6 +164,9 @@ class History:
     """As the server's log has them."""
     idle_in_tx: tuple[str, ...] = ()
     """What each session that was left in a transaction, with nothing under way, had done last."""
+    apart: float | None = None
+    """How many seconds the processes may differ in what they have measured of a server's time. None where there is no
+    server: a file's claims are made at the very time that they tell."""
     poll: float = POLL
     """How often the app's processes ask, in seconds."""
     log: list[LogLine] = field(default_factory=list[LogLine])
@@ -259,6 +264,7 @@ def _kept(file: Path) -> dict[str, Any]:
         ],
         "orders": frozenset(kept["orders"]),
         "integrity": kept["integrity"],
+        "apart": APART,
         "deadlocks": kept["deadlocks"],
         "idle_in_tx": tuple(kept["idle_in_tx"]),
     }

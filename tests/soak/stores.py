@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fastjobs import SQLStore
-from fastjobs.clock import SystemClock
+from fastjobs.clock import Clock, SystemClock
 from fastjobs.store import Claimable, Claimed, Extend, Kept, Mark
 from tests.soak.recording import Recorder
 
@@ -28,9 +28,9 @@ _WORDS = {
 class Recorded(SQLStore):
     """Writes down each claim and mark, before it's asked and after it's answered."""
 
-    def __init__(self, engine: AsyncEngine, recorder: Recorder) -> None:
-        # A server tells the time itself, and what it comes to in each process is a part of what is tried.
-        super().__init__(engine, clock=SystemClock() if engine.dialect.name == "sqlite" else None)
+    def __init__(self, engine: AsyncEngine, recorder: Recorder, *, clock: Clock | None = None) -> None:
+        """A SQLite file's clock is the machine's in any case; a server's own is told without one."""
+        super().__init__(engine, clock=SystemClock() if engine.dialect.name == "sqlite" else clock)
         self._recorder = recorder
         self._claims: dict[tuple[str, int], int] = {}
 
