@@ -3,18 +3,18 @@
 Pure functions of what the processes wrote down and what the tables held in the end. Held twice is said of claims,
 never of handlers: a process that was stopped for longer than its hold wakes and goes on. What a killed process did
 last may have had its effect and no line; so an unanswered mark may have been kept, and a claim may be missing, which
-its job's next claim then follows.
+its job's next claim then follows. Longer than 300 lines, as all that is promised is read in one place.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
-from tests.soak.history import Claim, Fault, History, Left, Marked, Outage
+from tests.soak.history import Claim, History, Outage
+from tests.soak.indexed import Indexed
 
 FAILED = 3
 """The state of a job that is kept as failed."""
@@ -29,55 +29,6 @@ class Violation(NamedTuple):
 
     rule: str
     what: str
-
-
-class Indexed:
-    """A history, by job, claim and process."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.claims: dict[str, list[Claim]] = defaultdict(list)
-        """Each job's claims, by their tokens."""
-        for claim in sorted(history.claims, key=lambda each: (each.claim, each.at)):
-            self.claims[claim.id].append(claim)
-        self.marks: dict[tuple[str, int], list[Marked]] = defaultdict(list)
-        for mark in history.marks:
-            self.marks[mark.id, mark.claim].append(mark)
-        self.left: dict[str, Left] = {row.id: row for row in history.left}
-        self.ids: dict[str, set[str]] = defaultdict(set)
-        """The ids of the jobs that were seen of each ref."""
-        for claim in history.claims:
-            self.ids[claim.ref].add(claim.id)
-        for row in history.left:
-            self.ids[row.ref].add(row.id)
-        self.started = {(start.id, start.claim) for start in history.starts}
-        self.faults: dict[str, list[Fault]] = defaultdict(list)
-        for fault in history.faults:
-            self.faults[fault.process].append(fault)
-
-    def could_work(self, process: str, since: float, until: float) -> bool:
-        """Whether it was up from one moment to the other, and nothing was done to it."""
-        return self.history.ups.get(process, inf) <= since and not any(
-            fault.since <= until and fault.until >= since for fault in self.faults[process]
-        )
-
-    def pairs(self) -> Iterator[tuple[Claim, Claim]]:
-        """Each claim with the job's next one."""
-        for claims in self.claims.values():
-            yield from pairwise(claims)
-
-    def ends(self, claim: Claim, *answers: str | None) -> list[Marked]:
-        """The marks that end this claim and were answered so; None is for those that had no answer."""
-        return [
-            mark
-            for mark in self.marks.get((claim.id, claim.claim), ())
-            if mark.ends and mark.answer in answers
-        ]
-
-    def next_of(self, claim: Claim) -> Claim | None:
-        """The job's next claim."""
-        later = [each for each in self.claims[claim.id] if each.claim > claim.claim]
-        return later[0] if later else None
 
 
 # --- pushes -----------------------------------------------------------------------------------------------------

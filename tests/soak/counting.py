@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.soak.checking import FAILED, Indexed, cause, outage_lines, returns
+from tests.soak.checking import FAILED, cause, outage_lines, returns
 from tests.soak.history import History
+from tests.soak.indexed import Indexed
 
 
 class Counts(NamedTuple):

@@ -23,8 +23,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from fastjobs.clock import SystemClock
 from fastjobs.core.job import NewJob
 from fastjobs.store import Claimable, Done, Extend, Fail, GiveBack, Mark, TryAgain
-from tests.soak.checking import Indexed, Violation, deadlocked, held_twice, late
+from tests.soak.checking import Violation, deadlocked, held_twice, late
 from tests.soak.history import read
+from tests.soak.indexed import Indexed
 from tests.soak.places import OnServer
 from tests.soak.recording import Recorder
 from tests.soak.stores import CONTROLS
