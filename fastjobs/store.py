@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CancelStore", "CarryStore", "Claimable", "Claimed", "CountsStore", "Done", "DoneInStore", "Ender", "Extend",
     "Extra", "Fail", "FailedJob", "FailedStore", "GiveBack", "HoldBack", "Job", "Kept", "KindCount",
-    "LifecycleStore", "ListenStore", "Mark", "NewJob", "PauseStore", "PruneStore", "Pusher", "Run", "ScheduleStore",
-    "Store", "SyncEnder", "SyncPusher", "ThrottleStore", "TransactionStore", "TryAgain", "require", "supports",
+    "LifecycleStore", "ListenStore", "Mark", "NewJob", "PauseStore", "Places", "PruneStore", "Pusher", "Run",
+    "ScheduleStore", "Store", "SyncEnder", "SyncPusher", "ThrottleStore", "Throttled", "TransactionStore",
+    "TryAgain", "require", "supports",
 ]  # fmt: skip
 
 
@@ -335,14 +336,44 @@ class PauseStore(Store, Protocol):
         ...
 
 
+class Places(NamedTuple):
+    """Places of a throttle that were taken (THROTTLE): each lets one job start."""
+
+    name: str
+    key: str
+    slots: tuple[int, ...]
+    until: int
+    """What tells these from whoever takes the slots later: they're kept free for them until then, in Unix microseconds
+    by the store's clock, and are free again after it."""
+    wait: int
+    """Where fewer were taken than were wanted: microseconds until the next may be free. 0 else."""
+
+
+class Throttled(NamedTuple):
+    """What is asked of a throttle (THROTTLE)."""
+
+    name: str
+    key: str
+    most: int
+    per: int
+    """Microseconds."""
+    wanted: int
+
+
 class ThrottleStore(Store, Protocol):
-    """Counts for rates on all instances together (THROTTLE)."""
+    """Counts for rates, on all instances together (THROTTLE)."""
 
-    async def take(self, name: str, key: str, *, most: int, per: int, wanted: int) -> tuple[int, int]:
-        """Takes up to `wanted` places such that no window of `per` microseconds has more than `most`.
+    async def take(self, asked: Sequence[Throttled]) -> list[Places]:
+        """Takes up to `wanted` places of each, such that no window of `per` ever has more than `most` starts.
 
-        Answers how many were taken, and how many microseconds until the next is free.
+        The places count as taken until they're settled. Whoever dies in between loses them: they're free again
+        10 seconds and `per` later. One that finds no place free writes nothing.
         """
+        ...
+
+    async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
+        """Of each of these places so many started, at that time by the store's clock (a claim's `now`); the rest
+        are free again. Places that were lost meanwhile are left as they are."""
         ...
 
 
