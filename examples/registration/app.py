@@ -2,7 +2,8 @@
 
     uvicorn examples.registration.app:app
 
-`DATABASE`, `SMTP_HOST` and `SMTP_PORT` in the environment say where it keeps people and where it sends mail.
+`DATABASE_URL` in the environment says where it keeps people and their jobs: in an SQLite file, or on Postgres as
+`postgresql+asyncpg://app@localhost/people`. `SMTP_HOST` and `SMTP_PORT` say where it sends mail.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 import fastjobs
 
-DATABASE = os.environ.get("DATABASE", "registration.db")
+DATABASE_URL = os.environ.get("DATABASE_URL", "sqlite+aiosqlite:///registration.db")
 SMTP_HOST = os.environ.get("SMTP_HOST", "127.0.0.1")
 SMTP_PORT = int(os.environ.get("SMTP_PORT", "1025"))
 
@@ -49,9 +50,10 @@ class Report(SQLModel, table=True):
     finished_at_attempt: int | None = None
 
 
-engine = create_async_engine(f"sqlite+aiosqlite:///{DATABASE}")
-fastjobs.sqlite.configure(engine)  # transactions that hold what they promise, and writers that queue up
-reading = engine.execution_options(fastjobs_readonly=True)  # reads that wait for no writer
+engine = create_async_engine(DATABASE_URL)
+if engine.dialect.name == "sqlite":
+    fastjobs.sqlite.configure(engine)  # transactions that hold what they promise, and writers that queue up
+reading = engine.execution_options(fastjobs_readonly=True)  # on SQLite, reads that wait for no writer
 
 
 async def get_tx() -> AsyncGenerator[AsyncSession]:

@@ -117,9 +117,10 @@ class App:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip())
-            print(coloured("2", f"   app  | {line.rstrip()}"), flush=True)
+        with self.process.stdout as lines:
+            for line in lines:
+                self.lines.append(line.rstrip())
+                print(coloured("2", f"   app  | {line.rstrip()}"), flush=True)
 
     def wait_until_it_serves(self) -> None:
         until(lambda: self.lives() and self.answers(), "the app serves")
@@ -191,17 +192,17 @@ def mail_server(inbox: Inbox, port: int) -> Generator[None]:
 # --- what is shown ------------------------------------------------------------------------------------------------
 
 
-def show(folder: Path, ending: contextlib.ExitStack) -> App:
-    """The whole of it; answers the app, which serves on until `ending` ends."""
+def show(database_url: str, ending: contextlib.ExitStack) -> App:
+    """The whole of it, on this database, which is new; answers the app, which serves on until `ending` ends."""
     port, smtp_port = free_port(), free_port()
-    environment = {"DATABASE": str(folder / "app.db"), "SMTP_PORT": str(smtp_port)}
+    environment = {"DATABASE_URL": database_url, "SMTP_PORT": str(smtp_port)}
     inbox = Inbox()
 
     heading("1. An app with jobs in its own database; its mail server is down")
     app = App(port, environment)
     ending.callback(lambda: app.stop())
     app.wait_until_it_serves()
-    good(f"it serves at {app.url}, its people and its jobs are in one SQLite file")
+    good(f"it serves at {app.url}, its people and its jobs are in one database")
 
     heading("2. Two people register; each registration and its welcome mail are one transaction")
     requests: list[str] = []
@@ -263,7 +264,7 @@ def main() -> int:
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="fastjobs-demo-") as folder, contextlib.ExitStack() as ending:
-            app = show(Path(folder), ending)
+            app = show(f"sqlite+aiosqlite:///{folder}/app.db", ending)
             heading(f"All of it was so, in {time.monotonic() - began:.0f} s")
             if sys.stdin.isatty() and sys.stdout.isatty():
                 say(f"The app serves on at {app.url}/docs until Ctrl-C")

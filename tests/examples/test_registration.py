@@ -1,7 +1,8 @@
-"""The registration example, run: the app against a mail server that comes up late, and the demo stopped half-way."""
+"""The registration example, run: its demo on each database, the app by itself, and the demo stopped half-way."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -15,7 +16,8 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from examples.registration.demo import ROOT, Inbox, free_port, mail_server, until
+from examples.registration.demo import ROOT, Inbox, free_port, mail_server, show, until
+from tests.databases.postgres import Database
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +25,30 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
     """The app and the port on which it expects its mail server."""
     smtp_port = free_port()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DATABASE", str(tmp_path_factory.mktemp("registration") / "app.db"))
+        path = tmp_path_factory.mktemp("registration") / "app.db"
+        patch.setenv("DATABASE_URL", f"sqlite+aiosqlite:///{path}")
         patch.setenv("SMTP_PORT", str(smtp_port))
         from examples.registration import app as module
 
         yield module.app, smtp_port
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_mails_are_retried_a_declined_card_leaves_nothing_and_a_killed_report_is_done_after_it(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path / 'app.db'}"
+    if database == "postgres":
+        on_server: Database = request.getfixturevalue("postgres_database")
+        url = on_server.url("asyncpg")
+    with contextlib.ExitStack() as ending:
+        app = show(url, ending)  # raises where anything isn't so
+        assert len(app.get("/people")) == 3
+    if database == "postgres":
+        left = on_server.execute("SELECT kind, attempts FROM fastjobs_jobs")
+        assert left == [("welcome-mail", 1)]  # the mail to nobody, which failed
+        people = on_server.execute("SELECT name, welcomed FROM person ORDER BY id")
+        assert people == [("Ada", True), ("Grace", True), ("Nobody", False)]
 
 
 def test_a_mail_is_retried_until_the_server_is_up_and_a_declined_card_leaves_nothing(
