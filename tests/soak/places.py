@@ -100,8 +100,10 @@ class OnServer:
         except BaseException:
             self.close()
             raise
-        ((version,),) = self.execute("SHOW server_version")
-        self.name = f"Postgres {version} by {driver}, fsync on"
+        ((version, fsync),) = self.execute(
+            "SELECT current_setting('server_version'), current_setting('fsync')"
+        )
+        self.name = f"Postgres {version} by {driver}, fsync {fsync}"
 
     def _prepare(self) -> None:
         found = self.execute(
@@ -112,10 +114,10 @@ class OnServer:
         self.execute('CREATE TABLE "order" (ref text PRIMARY KEY)')
         self._deadlocks = self._counted()
 
-    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Runs a statement, past the proxy and as the app's user."""
         with psycopg.connect(self._direct, autocommit=True, connect_timeout=10) as connection:
-            cursor = connection.execute(statement.encode(), values or None)
+            cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
     def left(self) -> int | None:
@@ -128,9 +130,8 @@ class OnServer:
         # A second, as an app that still answers a request has such sessions for moments.
         idle = self.execute(
             "SELECT query FROM pg_stat_activity WHERE datname = current_database()"
-            " AND state LIKE 'idle in transaction%%' AND state_change < clock_timestamp() - interval '1 second'"
-            " AND pid <> %s",
-            (0,),
+            " AND starts_with(state, 'idle in transaction')"
+            " AND state_change < clock_timestamp() - interval '1 second'"
         )
         self._idle_in_tx.extend(query for (query,) in idle)
 
