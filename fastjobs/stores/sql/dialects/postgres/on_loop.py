@@ -154,6 +154,8 @@ class OnLoop:
         idle, self._idle = self._idle, []
         for link in idle:
             await self._drop(link)
+        # A connection that was cut is let go in the loop's next turn, and there may be no other.
+        await asyncio.sleep(0)
 
     def abandon(self) -> None:
         """Cuts the links of a loop that has been closed without its end."""
