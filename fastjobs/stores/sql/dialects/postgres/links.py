@@ -112,6 +112,13 @@ class Opened:
             StaticPool(lambda: dbapi, dialect=dialect), dialect, engine.url, hide_parameters=True
         )
 
+    def close(self) -> None:
+        """Closes it, where SQLAlchemy's sync side may do I/O. Nothing is raised."""
+        try:
+            self._engine.dialect.do_close(self.dbapi)
+        except Exception:
+            self._engine.dialect.do_terminate(self.dbapi)
+
     def in_transaction(self, work: Callable[[Connection], _T]) -> _T:
         """Does the work in a transaction, committed after it."""
         with self._engine.connect() as connection, connection.begin():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastjobs.core.job import NewJob
@@ -10,6 +10,7 @@ from fastjobs.stores.sql.dialects.postgres.statements import Statements
 from fastjobs.stores.sql.operations import job_values
 
 if TYPE_CHECKING:
+    from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
     from fastjobs.stores.sql.dialects.postgres.links import Link
 
 
@@ -19,16 +20,17 @@ async def push(
     jobs: Sequence[NewJob],
     now: int,
     notify: bool,
-    known: set[str] | None = None,
+    kinds: Kinds | None = None,
 ) -> list[str | None]:
     """Inserts the jobs, all or none, and answers their ids in the same order.
 
-    With `notify` the other instances hear of it as it commits. `known` are the kinds that have a row; it's added to.
+    With `notify` the other instances hear of it as it commits. `kinds` sees to it that each has its row.
     """
     if not jobs:
         return []
     rows = [job_values(job, now) for job in jobs]
-    await note_kinds(link, statements, (row[0] for row in rows), now, set[str]() if known is None else known)
+    if kinds is not None:
+        await kinds.note(link, (row[0] for row in rows), now)
     if len(rows) == 1:
         found = await (
             link.fetch(statements.push_notify, *rows[0], statements.channel)
@@ -36,12 +38,12 @@ async def push(
             else link.fetch(statements.push, *rows[0])
         )
         return [str(found[0][0])]
-    kinds, payloads, run_ats, _, carried = zip(*rows, strict=True)
-    if len(set(kinds)) == len(set(run_ats)) == len(set(carried)) == 1:
+    names, payloads, run_ats, _, carried = zip(*rows, strict=True)
+    if len(set(names)) == len(set(run_ats)) == len(set(carried)) == 1:
         found = await (
             link.fetch(
                 statements.push_alike_notify,
-                kinds[0],
+                names[0],
                 list(payloads),
                 run_ats[0],
                 now,
@@ -49,23 +51,13 @@ async def push(
                 statements.channel,
             )
             if notify
-            else link.fetch(statements.push_alike, kinds[0], list(payloads), run_ats[0], now, carried[0])
+            else link.fetch(statements.push_alike, names[0], list(payloads), run_ats[0], now, carried[0])
         )
     else:
-        columns = list(kinds), list(payloads), list(run_ats), now, list(carried)
+        columns = list(names), list(payloads), list(run_ats), now, list(carried)
         found = await (
             link.fetch(statements.push_many_notify, *columns, statements.channel)
             if notify
             else link.fetch(statements.push_many, *columns)
         )
     return [str(id) for id in found[0][0]]
-
-
-async def note_kinds(
-    link: Link, statements: Statements, kinds: Iterable[str], now: int, known: set[str]
-) -> None:
-    """Sees to it that each of the kinds has a row, before a job of it is there. Those known cost nothing."""
-    unknown = sorted(set(kinds) - known)
-    if unknown:
-        await link.fetch(statements.new_kinds, unknown, now)
-        known.update(unknown)
