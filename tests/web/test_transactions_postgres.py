@@ -78,7 +78,7 @@ def _async_app(engine: AsyncEngine, ran: Ran, database: Database) -> FastAPI:
     jobs_of = Annotated[fastjobs.InTx, Depends(fastjobs.jobs_in_tx(q, tx_of))]
     app = FastAPI(lifespan=fastjobs.lifespan(q, within=within))
 
-    async def route(name: str, how: str, tx: Any, jobs: Any) -> None:
+    async def route(name: str, how: str, tx: AsyncSession, jobs: Callable[..., Any]) -> None:
         if how == "conflict":
             await tx.execute(_COUNT)
             _write_beside(database)
@@ -106,7 +106,7 @@ def _sync_app(engine: Engine, ran: Ran, database: Database) -> FastAPI:
     jobs_of = Annotated[fastjobs.SyncInTx, Depends(fastjobs.jobs_in_tx(q, tx_of))]
     app = FastAPI(lifespan=fastjobs.lifespan(q))
 
-    def route(name: str, how: str, tx: Any, jobs: Any) -> None:
+    def route(name: str, how: str, tx: Session, jobs: Callable[..., Any]) -> None:
         if how == "conflict":
             tx.execute(_COUNT)
             _write_beside(database)

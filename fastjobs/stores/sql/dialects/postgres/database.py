@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
-from sqlalchemy import BigInteger, Connection, Engine, func, literal_column, select
+from sqlalchemy import BigInteger, Connection, Engine, TwoPhaseTransaction, func, literal_column, select
 
 from fastjobs.clock import Clock
 from fastjobs.core.claiming import Claimable, Claimed
@@ -205,6 +205,8 @@ class Postgres:
         # connection of the queue's own, a little later, doesn't.
         if self._running():
             return self._notify
+        if isinstance(connection.get_transaction(), TwoPhaseTransaction):
+            return None  # Postgres prepares none that has a NOTIFY: their poll finds the job
         connection.execute(select(func.pg_notify(self.statements.channel, "")))
         return None
 

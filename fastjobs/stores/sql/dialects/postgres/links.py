@@ -101,6 +101,8 @@ class Opened:
         # From here on no pool knows of it, and none resets, recycles or reports it.
         proxied.detach()
         try:
+            # A connect listener that executed something, as a SET, has psycopg in a transaction.
+            dialect.do_commit(dbapi)
             # The app's engine may be SERIALIZABLE, and the queue's statements are written for READ COMMITTED.
             dialect.set_isolation_level(dbapi, "READ COMMITTED")
         except BaseException:
