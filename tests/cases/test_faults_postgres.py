@@ -20,6 +20,7 @@ from fastjobs import Outcome, Queue, Ran, SQLStore, current_job
 from fastjobs.core.job import Job, NewJob
 from fastjobs.runtime import waiting
 from fastjobs.store import Claimable, Done, Fail, GiveBack, Kept, Mark
+from fastjobs.testing import Clock
 from tests.databases.postgres import Database, Server
 from tests.databases.proxy import Proxy
 
@@ -155,7 +156,9 @@ async def test_claims_see_new_jobs_however_the_app_set_its_transactions(
         event.listen(
             engine.sync_engine if isinstance(engine, AsyncEngine) else engine, "connect", _begin_and_read
         )
-    store, other = SQLStore(engine), SQLStore(_engine(postgres_database.url))
+    # By one clock, as each tells the server's within a round trip.
+    clock = Clock()
+    store, other = SQLStore(engine, clock=clock), SQLStore(_engine(postgres_database.url), clock=clock)
     await store.open(["mail"])
     for number in range(3):
         assert (await store.claim([MAIL], 1)).jobs == []
