@@ -13,7 +13,7 @@ from fastjobs.core.claiming import Claimable
 from fastjobs.core.errors import StoreError
 from fastjobs.core.exhausted import exhausted_text
 from fastjobs.core.job import NewJob
-from fastjobs.core.marks import Done, Extend, Fail, HoldBack, Kept, TryAgain
+from fastjobs.core.marks import Done, Extend, Fail, Kept, TryAgain
 from fastjobs.stores.sql.dialects.sqlite.statements import Statements, make_statements
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.stores.sql.tables import make_tables
@@ -242,18 +242,6 @@ async def test_the_raw_push_and_the_push_of_a_transaction_leave_the_same_rows(
     assert [row[1:] for row in raw] == [row[1:] for row in twin]
     assert [str(row[0]) for row in twin] == more
     assert rows(path, "SELECT kind FROM fastjobs_kinds ORDER BY 1") == [("mail",), ("new-kind",)]
-
-
-async def test_what_the_store_has_no_extra_for_is_refused(store: SQLStore) -> None:
-    for job in (
-        NewJob(kind="mail", payload="1", key=b"k"),
-        NewJob(kind="mail", payload="1", name="n"),
-        NewJob(kind="mail", payload="1", one_at_a_time=True),
-    ):
-        with pytest.raises(StoreError, match="SQLStore keeps no"):
-            await store.push([job])
-    with pytest.raises(StoreError, match="HoldBack"):
-        await store.mark([HoldBack("1", 1, SECOND)])
 
 
 async def test_every_name_begins_with_the_prefix(tmp_path: Path, clock: Clock) -> None:

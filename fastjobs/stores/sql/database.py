@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Kept, Mark
+from fastjobs.store import Places, Throttled
 
 _T = TypeVar("_T")
 
@@ -38,6 +39,14 @@ class Database(Protocol):
     ) -> Claimed: ...
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]: ...
+
+    async def prune(self, failed_for: int, limit: int) -> int: ...
+
+    async def sweep(self) -> int: ...
+
+    async def take(self, asked: Sequence[Throttled]) -> list[Places]: ...
+
+    async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None: ...
 
     def listen(self, wake: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """While entered, calls `wake`, from any thread, when another instance may have pushed."""

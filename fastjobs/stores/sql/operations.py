@@ -13,6 +13,7 @@ from sqlalchemy.exc import StatementError
 
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import FailedJob, NewJob
+from fastjobs.stores.sql.dialects.sqlite import keyed as sqlite
 from fastjobs.stores.sql.tables import FAILED, READY, Tables
 
 IS_FAILED = literal_column(str(FAILED), Integer)
@@ -40,7 +41,11 @@ def job_values(job: NewJob, now: int) -> tuple[str, str, int, int, str | None]:
 
 
 def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: int) -> list[str | None]:
-    """Inserts the jobs and answers their ids, in the same order."""
+    """Inserts the jobs and answers their ids, in the same order; None for one that is there already."""
+    if connection.dialect.name == "sqlite" and any(
+        job.key is not None or job.name is not None for job in jobs
+    ):
+        return sqlite.through(connection, sqlite.push(sqlite.make_keyed(tables), jobs, now))
     table = tables.jobs
     rows = [
         {"kind": kind, "payload": payload, "run_at": run_at, "created_at": created_at, "carried": carried}
@@ -72,11 +77,13 @@ def new_kinds(connection: Connection, tables: Tables, kinds: Iterable[str]) -> l
     return [kind for kind in wanted if kind not in there]
 
 
-def done(connection: Connection, tables: Tables, id: str, claim: int) -> bool:
+def done(connection: Connection, tables: Tables, id: str, claim: int, now: int) -> bool:
     """Removes a job that is done, and says whether the claim had it: the mark `Done`, in anyone's transaction."""
     number = row_id(id)
     if number is None or not 0 <= claim < 1 << 63:
         return False
+    if connection.dialect.name == "sqlite":
+        return sqlite.through(connection, sqlite.done(sqlite.make_keyed(tables), number, claim, now))
     table = tables.jobs
     gone = connection.execute(
         table.delete().where(table.c.id == number, table.c.claim == claim, table.c.state != IS_FAILED)
@@ -135,11 +142,15 @@ def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: i
     return _each_once(ids, were)
 
 
-def delete(connection: Connection, tables: Tables, ids: Sequence[str]) -> list[bool]:
+def delete(connection: Connection, tables: Tables, ids: Sequence[str], now: int) -> list[bool]:
     """Removes failed jobs, and says of each id whether it was there and failed."""
     table = tables.jobs
     were: set[int] = set()
     for some in _failed_ids(connection, tables, ids):
+        if connection.dialect.name == "sqlite":
+            sqlite.through(connection, sqlite.delete(sqlite.make_keyed(tables), some, now))
+            were.update(some)
+            continue
         connection.execute(table.delete().where(table.c.id.in_(some), table.c.state == IS_FAILED))
         were.update(some)
     return _each_once(ids, were)

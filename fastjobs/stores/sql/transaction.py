@@ -100,7 +100,7 @@ class Within:
         connection = self._connection()
         self._check(connection.dialect.name)
         self._home.prepare(connection, ())
-        was_held = operations.done(connection, self._tables, job.id, job.claim)
+        was_held = operations.done(connection, self._tables, job.id, job.claim, self._home.now())
         if was_held:
             watch = (
                 watch_session(self._target)

@@ -1,0 +1,71 @@
+"""The counts of rates on SQLite: a row for each start, until `per` after it. The one writer counts as it takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from fastjobs.core.duration import SECOND
+from fastjobs.store import Places, Throttled
+from fastjobs.stores.sql.dialects.sqlite.opened import Opened
+
+KEPT_FREE = 10 * SECOND
+"""How long places are kept for whoever took them."""
+_SOON = SECOND // 100
+"""The least wait that's answered: whoever has taken the places is about to settle them."""
+
+
+def look(opened: Opened, asked: Sequence[Throttled], now: int) -> list[Places] | None:
+    """The answer where no place is free, by reads alone; None where some can be taken."""
+    answers: list[Places] = []
+    for each in asked:
+        busy = _busy(opened, each, now)
+        if each.wanted > 0 and len(busy) < each.most:
+            return None
+        answers.append(_places(each, (), busy, now))
+    return answers
+
+
+def take(opened: Opened, asked: Sequence[Throttled], now: int) -> list[Places]:
+    """Takes what is free of each, as far as it's wanted."""
+    answers: list[Places] = []
+    for each in asked:
+        busy = _busy(opened, each, now)
+        # A slot past `most` is one of a limit that was higher, and its start counts as any other.
+        room = min(max(each.wanted, 0), each.most - len(busy))
+        free = (slot for slot in range(each.most) if slot not in busy)
+        slots = tuple(slot for slot, _ in zip(free, range(room), strict=False))
+        if slots:
+            until = now + KEPT_FREE
+            values = each.name, each.key, until, until + each.per, json.dumps(slots)
+            opened.raw.execute(opened.keyed.take_places, values)
+        answers.append(_places(each, slots, busy, now))
+    return answers
+
+
+def settle(opened: Opened, started: Sequence[tuple[Places, int, int]]) -> None:
+    """Writes down which of the places were used and when, and lets the others go."""
+    for places, used, at in started:
+        mine = places.name, places.key, places.until
+        used = max(used, 0)
+        if places.slots[:used]:
+            values = at, at, *mine, json.dumps(places.slots[:used])
+            opened.raw.execute(opened.keyed.settle_places, values)
+        if places.slots[used:]:
+            opened.raw.execute(opened.keyed.free_places, (*mine, json.dumps(places.slots[used:])))
+
+
+def _busy(opened: Opened, each: Throttled, now: int) -> dict[int, int]:
+    """The slots that are not free, and the time of each."""
+    values = each.name, each.key, each.per, now
+    return dict(opened.raw.execute(opened.keyed.places, values).fetchall())
+
+
+def _places(each: Throttled, slots: tuple[int, ...], busy: dict[int, int], now: int) -> Places:
+    wait = 0
+    if len(slots) < each.wanted:
+        # A place that's kept free for someone is used at its end at the latest, and maybe was ten seconds before.
+        ends = sorted((at if at <= now else at - KEPT_FREE) + each.per for at in busy.values())
+        ends.extend([now + each.per] * len(slots))
+        wait = max(ends[len(ends) - each.most] - now, _SOON) if len(ends) >= each.most else _SOON
+    return Places(each.name, each.key, slots, now + KEPT_FREE, wait)
