@@ -22,7 +22,7 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.job import Job, NewJob
 from fastjobs.store import Ender, SyncEnder
 from fastjobs.stores.sql.dialects.postgres.statements import channel
-from fastjobs.stores.sql.dialects.sqlite import files
+from fastjobs.stores.sql.dialects.sqlite import files, keyed
 from fastjobs.stores.sql.operations import IS_FAILED, row_id
 from fastjobs.stores.sql.raw import Driver, RawAsync, RawSync
 from fastjobs.stores.sql.tables import Tables
@@ -39,12 +39,12 @@ class _Statement(NamedTuple):
     order: tuple[str, ...] | None
     """The names of its parameters, where the driver takes them in order."""
 
-    def given(self, values: dict[str, Any]) -> Any:
+    def given(self, values: Any) -> Any:
         """The parameters, as the driver takes them."""
         return values if self.order is None else tuple(values[name] for name in self.order)
 
 
-_Steps = Generator[tuple[_Statement, dict[str, Any]], Sequence[Any], _T]
+_Steps = Generator[tuple[_Statement, Any], Sequence[Any], _T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,9 @@ class _Raw:
     def push(self, jobs: Sequence[NewJob]) -> _Steps[list[str | None]]:
         """Inserts the jobs, and answers their ids."""
         now = self._home.now()
+        has_keys = any(job.key is not None or job.name is not None for job in jobs)
         for job in jobs:
-            if job.key is not None or job.name is not None:
+            if self._home.name != "sqlite" and (job.key is not None or job.name is not None):
                 raise StoreError(
                     f"a push of kind {job.kind!r} has a key or a name, and through fastjobs.raw neither is kept: push"
                     " through a session or connection of SQLAlchemy's"
@@ -140,6 +141,8 @@ class _Raw:
         for kind in sorted({job.kind for job in jobs}):
             if not (yield self._texts.kind, {"kind": kind}):
                 yield self._texts.new_kind, {"kind": kind, "first_seen": now}
+        if has_keys and self._home.name == "sqlite":
+            return (yield from _in_order(keyed.push(keyed.make_keyed(self._tables), jobs, now)))
         ids: list[str | None] = []
         for job in jobs:
             run_at = now + job.after if job.at is None else job.at
@@ -156,6 +159,9 @@ class _Raw:
         number = row_id(job.id)
         if number is None:
             return False
+        if self._home.name == "sqlite":
+            texts, now = keyed.make_keyed(self._tables), self._home.now()
+            return (yield from _in_order(keyed.done(texts, number, job.claim, now)))
         return bool((yield self._texts.done, {"id": number, "claim": job.claim}))
 
     def _check(self) -> _Steps[None]:
@@ -187,7 +193,7 @@ class _Raw:
             case _:  # psycopg begins one by itself, at the next statement, unless it's in autocommit
                 return int(connection.info.transaction_status) != 0 or not connection.autocommit
 
-    def execute(self, statement: _Statement, values: dict[str, Any]) -> Sequence[Any]:
+    def execute(self, statement: _Statement, values: Any) -> Sequence[Any]:
         """One step, by a sync driver. The rows are tuples whatever the app has its connection make of them."""
         cursor = self._cursor()
         try:
@@ -196,7 +202,7 @@ class _Raw:
         finally:
             cursor.close()
 
-    async def execute_async(self, statement: _Statement, values: dict[str, Any]) -> Sequence[Any]:
+    async def execute_async(self, statement: _Statement, values: Any) -> Sequence[Any]:
         """One step, by an async driver."""
         if self._driver == "asyncpg":
             found: Sequence[Any] = await self._connection.fetch(statement.text, *statement.given(values))
@@ -216,6 +222,17 @@ class _Raw:
             cursor.row_factory = None
             return cursor
         return self._connection.cursor(row_factory=_as_tuples)
+
+
+def _in_order(steps: keyed.Steps[_T]) -> _Steps[_T]:
+    """Steps whose parameters stand in order already."""
+    try:
+        text, values = next(steps)
+        while True:
+            text, values = steps.send((yield _Statement(text, None), values))
+    except StopIteration as end:
+        answer: _T = end.value
+        return answer
 
 
 def _as_tuples(_: object) -> type[tuple[Any, ...]]:

@@ -114,9 +114,14 @@ def done(texts: Keyed, id: int, claim: int, now: int) -> Steps[bool]:
     if not rows:
         return False
     kind, alone, name, keep_name = rows[0]
-    yield from _end_name(texts, name, keep_name, now)
-    yield from wake(texts, kind, alone)
+    yield from _end_name(texts, _as_text(name), keep_name, now)
+    yield from wake(texts, _as_text(kind), alone)
     return True
+
+
+def _as_text(value: Any) -> Any:
+    # The app's connection may answer text as bytes, which are no text to SQLite.
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _end_name(texts: Keyed, name: str | None, keep_name: int | None, now: int) -> Steps[None]:

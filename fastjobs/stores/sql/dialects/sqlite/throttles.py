@@ -11,8 +11,6 @@ from fastjobs.stores.sql.dialects.sqlite.opened import Opened
 
 KEPT_FREE = 10 * SECOND
 """How long places are kept for whoever took them."""
-_SOON = SECOND // 100
-"""The least wait that's answered: whoever has taken the places is about to settle them."""
 
 
 def look(opened: Opened, asked: Sequence[Throttled], now: int) -> list[Places] | None:
@@ -64,8 +62,8 @@ def _busy(opened: Opened, each: Throttled, now: int) -> dict[int, int]:
 def _places(each: Throttled, slots: tuple[int, ...], busy: dict[int, int], now: int) -> Places:
     wait = 0
     if len(slots) < each.wanted:
-        # A place that's kept free for someone is used at its end at the latest, and maybe was ten seconds before.
-        ends = sorted((at if at <= now else at - KEPT_FREE) + each.per for at in busy.values())
+        # A place that isn't settled yet may turn out to be of a start that is now.
+        ends = sorted(min(at, now) + each.per for at in busy.values())
         ends.extend([now + each.per] * len(slots))
-        wait = max(ends[len(ends) - each.most] - now, _SOON) if len(ends) >= each.most else _SOON
+        wait = max(ends[len(ends) - each.most] - now, 1)
     return Places(each.name, each.key, slots, now + KEPT_FREE, wait)
