@@ -2,7 +2,8 @@
 
 It keeps every promise but the one of a push that outlives the process. Whatever it does is done under one
 lock, as a transaction may commit from any thread, and nothing is awaited but the end of an open transaction that a
-push meets; only `within` knows of SQLAlchemy. Longer than 300 lines, so that all of what a store does to a job is read in one place.
+push meets; only `within` knows of SQLAlchemy. Longer than 300 lines, so that all of what a store does to a job is
+read in one place.
 """
 
 from __future__ import annotations
@@ -396,9 +397,12 @@ class Memory:
                     return self._outcomes.awaited(named.thread)
             waits = None if job.key is None else self._keys.get((job.kind, job.key))
             # One that it only moves waits whatever becomes of the move.
-            if waits is not None and waits.owner not in (None, owner):
-                if job.latest or waits.id not in self._rows:
-                    return self._outcomes.awaited(waits.thread)
+            if (
+                waits is not None
+                and waits.owner not in (None, owner)
+                and (job.latest or waits.id not in self._rows)
+            ):
+                return self._outcomes.awaited(waits.thread)
         return None
 
     def _admitted(
