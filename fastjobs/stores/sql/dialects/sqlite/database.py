@@ -22,13 +22,12 @@ from fastjobs.core.marks import GiveBack, Kept, Mark
 from fastjobs.store import Places, Throttled
 from fastjobs.stores.sql import migrations, operations
 from fastjobs.stores.sql.dialects.sqlite import claim as claiming
-from fastjobs.stores.sql.dialects.sqlite import files, gate, keyed, marks, sweeping, throttles
+from fastjobs.stores.sql.dialects.sqlite import files, gate, marks, pushing, throttles, upkeep
 from fastjobs.stores.sql.dialects.sqlite.begin import begin_to_write
 from fastjobs.stores.sql.dialects.sqlite.keyed_statements import make_keyed
 from fastjobs.stores.sql.dialects.sqlite.listening import listening
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened, Synchronous
 from fastjobs.stores.sql.dialects.sqlite.statements import make_statements
-from fastjobs.stores.sql.dialects.sqlite.sweeping import Key
 from fastjobs.stores.sql.dialects.sqlite.writer import Call, Writer
 from fastjobs.stores.sql.tables import Tables
 
@@ -88,13 +87,7 @@ class SQLite:
             await asyncio.wrap_future(writer.ended)
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        if any(job.key is not None or job.name is not None for job in jobs):
-            now = self._clock.now()
-            work = partial(_push_keyed, jobs=list(jobs), now=now)
-        else:
-            rows = [operations.job_values(job, self._clock.now()) for job in jobs]
-            work = partial(_push, rows=rows)
-        return await self._call(Call(work), "push through kind.in_(tx)")
+        return await self._call(Call(pushing.push(jobs, self._clock.now())), "push through kind.in_(tx)")
 
     async def claim(
         self, kinds: Sequence[Claimable], limit: int, ahead: int, others: Claimable | None
@@ -117,46 +110,17 @@ class SQLite:
         return await self._call(Call(lambda opened: marks.mark(opened, asked, now())))
 
     async def prune(self, failed_for: int, limit: int) -> int:
-        if limit <= 0:
-            return 0
-        now = self._clock.now
-        return await self._call(
-            Call(
-                lambda opened: keyed.in_line(opened.raw, keyed.prune(opened.keyed, failed_for, limit, now())),
-                look=lambda opened: _nothing_old(opened, failed_for, now()),
-            )
-        )
+        return await self._call(upkeep.prune(failed_for, limit, self._clock.now))
 
     async def sweep(self) -> int:
-        now, woken = self._clock.now, 0
-        after: Key = "", b""
-        while True:
-            begin = after
-
-            def look(opened: Opened, begin: Key = begin) -> list[tuple[Key, bool]]:
-                return sweeping.keys(opened, begin, now())
-
-            found = await self._call(Call(look, look=look))
-            asleep = [key for key, is_held in found if not is_held]
-            if asleep:
-                woken += await self._call(Call(partial(sweeping.wake, keys=asleep, now=now())))
-            if len(found) < sweeping.AT_A_TIME:
-                return woken
-            after = found[-1][0]
+        return await upkeep.sweep(self._call, self._clock.now)
 
     async def take(self, asked: Sequence[Throttled]) -> list[Places]:
-        wanted, now = list(asked), self._clock.now
-        return await self._call(
-            Call(
-                lambda opened: throttles.take(opened, wanted, now()),
-                look=lambda opened: throttles.look(opened, wanted, now()),
-            )
-        )
+        return await self._call(throttles.take(list(asked), self._clock.now))
 
     async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
-        some = list(started)
-        if any(places.slots for places, _, _ in some):
-            await self._call(Call(partial(throttles.settle, started=some)))
+        if started:
+            await self._call(throttles.settle(list(started)))
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
@@ -296,22 +260,6 @@ class SQLite:
         some = [GiveBack(job.id, job.claim) for job in claimed.jobs]
         if some:
             self._submit(Call(partial(marks.mark, marks=some, now=self._clock.now())))
-
-
-def _push(opened: Opened, rows: list[tuple[str, str, int, int, str | None]]) -> list[str | None]:
-    claiming.note_kinds(opened, [row[0] for row in rows], rows[0][3] if rows else 0)
-    text, execute = opened.statements.push, opened.raw.execute
-    return [str(execute(text, row).lastrowid) for row in rows]
-
-
-def _push_keyed(opened: Opened, jobs: list[NewJob], now: int) -> list[str | None]:
-    claiming.note_kinds(opened, [job.kind for job in jobs], now)
-    return keyed.in_line(opened.raw, keyed.push(opened.keyed, jobs, now))
-
-
-def _nothing_old(opened: Opened, failed_for: int, now: int) -> int | None:
-    before = now - failed_for
-    return None if opened.raw.execute(opened.keyed.old, (before, now, now)).fetchone() else 0
 
 
 def _in_core(opened: Opened, work: Callable[[Connection], _T]) -> _T:

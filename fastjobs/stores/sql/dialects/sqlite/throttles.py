@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from fastjobs.core.duration import SECOND
 from fastjobs.store import Places, Throttled
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened
+from fastjobs.stores.sql.dialects.sqlite.writer import Call
 
 KEPT_FREE = 10 * SECOND
 """How long places are kept for whoever took them."""
 
 
-def look(opened: Opened, asked: Sequence[Throttled], now: int) -> list[Places] | None:
+def take(asked: Sequence[Throttled], now: Callable[[], int]) -> Call[list[Places]]:
+    """Takes places, or finds by a read alone that none is free."""
+    return Call(
+        lambda opened: _take(opened, asked, now()),
+        look=lambda opened: _look(opened, asked, now()),
+    )
+
+
+def settle(started: Sequence[tuple[Places, int, int]]) -> Call[None]:
+    """Says what became of places."""
+    return Call(partial(_settle, started=started))
+
+
+def _look(opened: Opened, asked: Sequence[Throttled], now: int) -> list[Places] | None:
     """The answer where no place is free, by reads alone; None where some can be taken."""
     answers: list[Places] = []
     for each in asked:
@@ -24,7 +39,7 @@ def look(opened: Opened, asked: Sequence[Throttled], now: int) -> list[Places] |
     return answers
 
 
-def take(opened: Opened, asked: Sequence[Throttled], now: int) -> list[Places]:
+def _take(opened: Opened, asked: Sequence[Throttled], now: int) -> list[Places]:
     """Takes what is free of each, as far as it's wanted."""
     answers: list[Places] = []
     for each in asked:
@@ -41,7 +56,7 @@ def take(opened: Opened, asked: Sequence[Throttled], now: int) -> list[Places]:
     return answers
 
 
-def settle(opened: Opened, started: Sequence[tuple[Places, int, int]]) -> None:
+def _settle(opened: Opened, started: Sequence[tuple[Places, int, int]]) -> None:
     """Writes down which of the places were used and when, and lets the others go."""
     for places, used, at in started:
         mine = places.name, places.key, places.until
