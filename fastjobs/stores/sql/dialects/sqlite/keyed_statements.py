@@ -145,9 +145,11 @@ def make_keyed(tables: Tables) -> Keyed:
         # From one key's first entry in the index to the next one's: a DISTINCT would read them all.
         keys=(
             "WITH RECURSIVE keys(kind, alone_key) AS (VALUES (?, ?) UNION ALL SELECT n.kind, n.alone_key"
-            f" FROM keys CROSS JOIN {jobs} AS n ON n.id = (SELECT p.id FROM {jobs} AS p {index['parked']}"
-            " WHERE p.state = 2 AND (p.kind, p.alone_key) > (keys.kind, keys.alone_key)"
-            " ORDER BY p.kind, p.alone_key LIMIT 1) LIMIT ?)"
+            f" FROM keys CROSS JOIN {jobs} AS n ON n.id = coalesce("
+            f"(SELECT p.id FROM {jobs} AS p {index['parked']} WHERE p.kind = keys.kind"
+            " AND p.alone_key > keys.alone_key AND p.state = 2 ORDER BY p.alone_key LIMIT 1), "
+            f"(SELECT p.id FROM {jobs} AS p {index['parked']} WHERE p.kind > keys.kind AND p.state = 2"
+            " ORDER BY p.kind, p.alone_key LIMIT 1)) LIMIT ?)"
             f" SELECT kind, alone_key, EXISTS (SELECT 1 FROM {jobs} AS h {index['busy']} WHERE h.kind = keys.kind"
             " AND h.alone_key = keys.alone_key AND h.state = 1 AND h.held_until > ?) FROM keys LIMIT -1 OFFSET 1"
         ),

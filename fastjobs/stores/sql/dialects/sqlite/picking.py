@@ -126,13 +126,15 @@ class Pick:
             self._parked.append(id)
             self._parks[name] = self._parks.get(name, 0) + 1
             return
+        own, shared = self._room[name]
+        if shared[0] <= 0:
+            return  # the merge had its row before the others took the room
         if lost > 0 or not kind.ahead_ok:
             if self._free <= 0:
                 return
             self._free -= 1
         if alone is not None:
             self._busy[name, alone] = True
-        own, shared = self._room[name]
         own[0] -= 1
         shared[0] -= 1
         self._holds.setdefault(kind.hold, []).append(id)
