@@ -64,6 +64,10 @@ class Database(Protocol):
         """Has other instances hear of a push in the app's transaction as it commits; or what is to be called then."""
         ...
 
+    def freed(self, kind: str, key: bytes) -> Callable[[], None] | None:
+        """What is to be called after a commit of the app's that ended the job which had the key; None for nothing."""
+        ...
+
     def now(self) -> int:
         """The database's now, in Unix microseconds."""
         ...

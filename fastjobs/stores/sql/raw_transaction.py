@@ -21,9 +21,10 @@ from sqlalchemy.engine.interfaces import Dialect
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import Job, NewJob
 from fastjobs.store import Ender, SyncEnder
+from fastjobs.stores.sql.dialects.postgres import keyed as postgres_keyed
 from fastjobs.stores.sql.dialects.postgres.statements import channel
 from fastjobs.stores.sql.dialects.sqlite import files, keyed
-from fastjobs.stores.sql.operations import IS_FAILED, row_id
+from fastjobs.stores.sql.operations import has_keys, row_id
 from fastjobs.stores.sql.raw import Driver, RawAsync, RawSync
 from fastjobs.stores.sql.tables import Tables
 from fastjobs.stores.sql.waking import call_around
@@ -52,6 +53,7 @@ class _Statements:
     """What is sent, as text in a driver's way with parameters. All but `files` answer rows of one column."""
 
     push: _Statement
+    push_keyed: _Statement
     kind: _Statement
     new_kind: _Statement
     done: _Statement
@@ -85,6 +87,7 @@ def _statements(tables: Tables, driver: Driver) -> _Statements:
             .values({name: bindparam(name, type_=jobs.c[name].type) for name in columns})
             .returning(jobs.c.id)
         ),
+        push_keyed=made(postgres_keyed.push_text(tables)),
         kind=made(select(kinds.c.kind).where(kinds.c.kind == bindparam("kind", type_=String))),
         new_kind=made(
             new_kind.values(
@@ -93,15 +96,7 @@ def _statements(tables: Tables, driver: Driver) -> _Statements:
             .on_conflict_do_nothing()
             .returning(kinds.c.kind)
         ),
-        done=made(
-            jobs.delete()
-            .where(
-                jobs.c.id == bindparam("id", type_=BigInteger),
-                jobs.c.claim == bindparam("claim", type_=BigInteger),
-                jobs.c.state != IS_FAILED,
-            )
-            .returning(jobs.c.id)
-        ),
+        done=made(postgres_keyed.done_text(tables)),
         notify=made(
             select(func.pg_notify(bindparam("channel", type_=String), bindparam("text", type_=String)))
         ),
@@ -130,21 +125,18 @@ class _Raw:
     def push(self, jobs: Sequence[NewJob]) -> _Steps[list[str | None]]:
         """Inserts the jobs, and answers their ids."""
         now = self._home.now()
-        has_keys = any(job.key is not None or job.name is not None for job in jobs)
-        for job in jobs:
-            if self._home.name != "sqlite" and (job.key is not None or job.name is not None):
-                raise StoreError(
-                    f"a push of kind {job.kind!r} has a key or a name, and through fastjobs.raw neither is kept: push"
-                    " through a session or connection of SQLAlchemy's"
-                )
         yield from self._check()
         for kind in sorted({job.kind for job in jobs}):
             if not (yield self._texts.kind, {"kind": kind}):
                 yield self._texts.new_kind, {"kind": kind, "first_seen": now}
-        if has_keys and self._home.name == "sqlite":
+        keys = has_keys(jobs)
+        if keys and self._home.name == "sqlite":
             return (yield from _in_order(keyed.push(keyed.make_keyed(self._tables), jobs, now)))
         ids: list[str | None] = []
-        for job in jobs:
+        if keys:
+            ((answer,),) = yield self._texts.push_keyed, postgres_keyed.values(jobs, now)
+            ids = postgres_keyed.ids_of(answer)
+        for job in () if keys else jobs:
             run_at = now + job.after if job.at is None else job.at
             values = {"kind": job.kind, "payload": job.payload, "run_at": run_at, "created_at": now}
             ((id,),) = yield self._texts.push, {**values, "carried": job.carried}
@@ -162,7 +154,9 @@ class _Raw:
         if self._home.name == "sqlite":
             texts, now = keyed.make_keyed(self._tables), self._home.now()
             return (yield from _in_order(keyed.done(texts, number, job.claim, now)))
-        return bool((yield self._texts.done, {"id": number, "claim": job.claim}))
+        values = {"id": number, "claim": job.claim, "now": self._home.now()}
+        (row,) = yield self._texts.done, values
+        return postgres_keyed.ended(row).was_held
 
     def _check(self) -> _Steps[None]:
         """Refuses a connection that is in no transaction, where each statement would be kept by itself, and one of

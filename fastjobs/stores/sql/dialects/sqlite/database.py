@@ -155,6 +155,9 @@ class SQLite:
     def tell(self, connection: Connection) -> None:
         """Nothing: whoever listens looks at the file."""
 
+    def freed(self, kind: str, key: bytes) -> None:
+        """Nothing: nobody parks while a transaction has the write lock."""
+
     def _check_file(self, connection: Connection, opened: Opened | None) -> None:
         """Refuses a transaction of another file, where the job would be kept and nobody would run it."""
         path = files.plain_path(self._engine.url) if opened is None else opened.path
