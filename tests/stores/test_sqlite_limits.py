@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import NewJob
-from fastjobs.core.marks import Done, Fail, GiveBack, HoldBack, Kept, TryAgain
+from fastjobs.core.marks import Done, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.store import Throttled
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
 from fastjobs.stores.sql.dialects.sqlite.picking import PARKED
@@ -59,7 +59,7 @@ def insert(path: Path, kind: str, many: int, run_at: int, *, key: str = "NULL") 
         connection.execute(
             "WITH RECURSIVE n(value) AS (VALUES (1) UNION ALL SELECT value + 1 FROM n WHERE value < ?)"
             f" INSERT INTO fastjobs_jobs (kind, payload, run_at, own_key, alone_key)"
-            f" SELECT ?, '1', ?, {key}, {key} FROM n",  # noqa: S608 - a constant of this file's
+            f" SELECT ?, '1', ?, {key}, {key} FROM n",
             (many, kind, run_at),
         )
     connection.close()
@@ -318,8 +318,13 @@ async def test_marks_of_every_sort_in_one_batch_do_what_they_do_alone(store: SQL
     jobs = (await store.claim([MAIL, ACCOUNT], 9)).jobs
     await store.push([alone(b"1", '"next"')])
     assert (await store.claim([ACCOUNT], 9)).jobs == []
-    marks = [Done(jobs[0].id, 1), Done(jobs[1].id, 1), GiveBack(jobs[2].id, 1), Done(jobs[3].id, 1)]
-    late = [GiveBack(job.id, 1) for job in jobs]
+    marks: list[Mark] = [
+        Done(jobs[0].id, 1),
+        Done(jobs[1].id, 1),
+        GiveBack(jobs[2].id, 1),
+        Done(jobs[3].id, 1),
+    ]
+    late: list[Mark] = [GiveBack(job.id, 1) for job in jobs]
     assert await store.mark([*marks, *late]) == [Kept.YES] * 4 + [Kept.LOST] * 4
     found = await store.claim([MAIL, ACCOUNT], 9)
     assert [json.loads(job.payload) for job in found.jobs] == ["unique", "next"]
