@@ -91,9 +91,14 @@ class KindOptions:
     """Microseconds."""
 
     @property
+    def one_at_a_time(self) -> bool:
+        """Whether no two jobs of one value run at once."""
+        return self.unique is not None and self.unique.one_at_a_time
+
+    @property
     def in_turn(self) -> bool:
         """Whether the end of one of its jobs may let the next one run."""
-        return self.at_once is not None or (self.unique is not None and self.unique.one_at_a_time)
+        return self.at_once is not None or self.one_at_a_time
 
     def hold(self, most: int) -> int:
         """How long a claim of this kind holds its job, in microseconds: its timeout and 15 s, `most` at most."""

@@ -7,7 +7,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from fastjobs.core.duration import DAY, SECOND, Seconds, micros
 from fastjobs.core.errors import RegistrationError
@@ -92,8 +92,7 @@ def rate(given: object, what: str) -> Throttle | Limiter | None:
             f"{what}: rate is a Throttle(max, per=…), or a limiter with an async def attempt(self, key: str) -> float,"
             f" and {given!r} is none"
         )
-    limiter: Limiter = given  # type: ignore[assignment]
-    return limiter
+    return cast("Limiter", given)
 
 
 HELD_FOR = 10 * SECOND

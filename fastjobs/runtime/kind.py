@@ -11,7 +11,7 @@ from fastjobs.core.errors import PushError, QueueError, RegistrationError
 from fastjobs.core.job import NewJob, job_name, kind_name
 from fastjobs.core.options import KindOptions, KindSettings, checked
 from fastjobs.core.payload import Codec
-from fastjobs.core.rate import Throttle
+from fastjobs.core.rate import Limiter, Throttle
 from fastjobs.core.unique import key_of
 from fastjobs.runtime.blocking import BlockingPush
 from fastjobs.runtime.crossing import Reference, reference
@@ -58,6 +58,8 @@ class Kind(Generic[T]):
         rate = self.options.rate
         if isinstance(rate, Throttle) and rate.by is not None and not self.signature.takes_value:
             raise RegistrationError(f"kind {name!r}: it has no value, so its Throttle takes no by=")
+        self.limiter: Limiter | None = None if isinstance(rate, Throttle) else rate
+        """What is asked before each of its jobs, where it's no Throttle."""
         self.failed: Callable[..., object] | None = None
         """What `on_fail` was given."""
         self.failed_takes_value = False

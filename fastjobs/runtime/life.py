@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import StoreError
-from fastjobs.core.marks import GiveBack, Kept, Mark, TryAgain
+from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.core.verdict import Cut
 from fastjobs.runtime import ending
 from fastjobs.runtime.feed import Feed
@@ -25,10 +25,12 @@ from fastjobs.runtime.ledger import Entry, Ledger
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.listening import Listening
 from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.rates import Rates, Refused
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
 from fastjobs.runtime.settings import LET_GO, Settings
+from fastjobs.runtime.sweeping import Sweeping
 from fastjobs.runtime.telling import Teller, waited
 from fastjobs.runtime.waiting import limited, pause
 from fastjobs.runtime.workers import Workers, interrupt
@@ -79,7 +81,12 @@ class Life:
             took=self._took,
             stuck=self._put_back_waiting,
             opened=self._open,
+            rates=rates_of(store, settings, kinds, self._claimables),
         )
+        self._runner.went = self.feed.wake
+        self._sweeping: Sweeping | None = None
+        if supports(store, Extra.PRUNE) and any(kind.options.one_at_a_time for kind in kinds.values()):
+            self._sweeping = Sweeping(store, settings.clock, self.feed.wake)
         self._workers.freed = self.feed.freed
         self._runner.closing = self._is_closed_around
         self._listening: Listening | None = None
@@ -110,6 +117,8 @@ class Life:
         """Starts the loops that have to be there until the stop is over, but for those that are."""
         loops = {"the ledger": self._ledger.run, "the renewal": self._renewal.run}
         loops |= {f"worker {n}": self._workers.work for n in range(self._settings.workers)}
+        if self._sweeping is not None:
+            loops["the sweep"] = self._sweeping.run
         self._tasks = [task for task in self._tasks if not task.done()]
         standing = {task.get_name() for task in self._tasks}
         self._tasks += [
@@ -169,7 +178,8 @@ class Life:
 
     # Claims and ends.
 
-    def _took(self, claimed: Claimed, asked: float) -> None:
+    def _took(self, claimed: Claimed, asked: float, refused: Sequence[Refused] = ()) -> None:
+        held_back = {each.job.id: each for each in refused}
         for job in claimed.exhausted:
             run = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))
             owed = self._teller.exhausted(run, self._kinds[job.kind].options.attempts)
@@ -192,14 +202,18 @@ class Life:
                 )
             self._runs.add(run)
             self._renewal.note(run)
-            self._workers.offer(run)
+            if job.id in held_back:
+                self._ended(self._runner.refused(run, held_back[job.id]))
+            else:
+                self._workers.offer(run)
 
     def _ended(self, ended: Ended[Run]) -> None:
         run = ended.run
         # One that was left behind as the queue stopped has been given back, and may still come to its end.
         held = run in self._runs
         self._runs.discard(run)
-        self.feed.pace.took(ended.took)
+        if not ended.verdict.rated:
+            self.feed.pace.took(ended.took)
         if held and ended.verdict.mark is not None:
             asks = None if run.ending is None else ending.asks(run)
             if asks is None:
@@ -211,16 +225,26 @@ class Life:
         """Its handler called done_in: only where the job isn't done by that, its end is marked."""
         if ending.is_done(ended.run, kept, self._clock.monotonic()):
             self._teller.done_in(ended)
+            self._next(ended)
         elif kept is not None and ended.verdict.mark is not None:
             self._mark(ended.verdict.mark, ended.run, partial(self._kept, ended))
 
     def _kept(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
         mark = ended.verdict.mark
-        if kept is Kept.YES and isinstance(mark, TryAgain | GiveBack) and not self.feed.stopping:
-            self.feed.due_in((mark.after or 0) / SECOND)
+        if kept is Kept.YES and not self.feed.stopping:
+            if isinstance(mark, HoldBack):
+                self.feed.due_in(mark.kind_for / SECOND)
+            elif isinstance(mark, TryAgain | GiveBack):
+                self.feed.due_in((mark.after or 0) / SECOND)
+            self._next(ended)
         owed = self._teller.ended(ended, kept, resent)
         if owed is not None:
             self._workers.offer(owed)
+
+    def _next(self, ended: Ended[Run]) -> None:
+        """A job's end is kept: of a kind that runs so many at once, or a value at a time, the next may run."""
+        if ended.run.kind.options.in_turn and not self.feed.stopping:
+            self.feed.wake()
 
     def _mark(self, mark: Mark, run: Run, told: Callable[[Kept | None, bool], None]) -> None:
         self._ledger.add(Entry(mark, run.until, told))
@@ -317,7 +341,18 @@ def claimables(kinds: Mapping[str, Kind[Any]], settings: Settings) -> list[Claim
             kind=name,
             hold=kind.options.hold(settings.hold),
             attempts=kind.options.attempts,
+            at_once=kind.options.at_once,
             priority=kind.options.priority,
+            ahead_ok=not kind.options.in_turn and kind.options.rate is None,
         )
         for name, kind in kinds.items()
     ]
+
+
+def rates_of(
+    store: Store, settings: Settings, kinds: Mapping[str, Kind[Any]], terms: Sequence[Claimable]
+) -> Rates | None:
+    """The rates of these kinds; None where none has one."""
+    if all(kind.options.rate is None for kind in kinds.values()):
+        return None
+    return Rates(store, settings.clock, kinds, terms, settings.poll)

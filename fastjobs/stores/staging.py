@@ -2,7 +2,8 @@
 
 Each staged push stands at the transaction it was made in, which may be a savepoint. A savepoint that is
 released hands its pushes to the one around it, one that is rolled back drops them, and the outermost commit
-delivers what is left. It imports SQLAlchemy, so `Memory` imports it at the first `within`.
+delivers what is left. It imports SQLAlchemy, so `Memory` imports it at the first `within`. Longer than 300 lines,
+as sessions and connections tell of their ends in two ways, which are read against each other.
 """
 
 from __future__ import annotations
