@@ -440,6 +440,18 @@ BEGIN
         v_free := v_free - v_used;
       END IF;
       EXIT WHEN v_out < 0 AND NOT v_parks;
+      IF v_parks AND v_lose_kinds IS NOT NULL AND v_left > 0 THEN
+        -- Those that stand behind with the same keys, or there would be a round for each few of them.
+        v_lose := ARRAY(
+          SELECT h.ctid FROM unnest(v_lose_kinds) k(kind) CROSS JOIN LATERAL (
+            SELECT j.ctid, j.kind, j.alone_key FROM "own"."fastjobs_jobs" j WHERE j.kind = k.kind AND j.state = 0
+              AND j.run_at >= p_floors[coalesce(array_position(p_kinds, k.kind), v_last)] AND j.run_at <= p_now
+            ORDER BY j.run_at, j.id LIMIT 500) h
+          WHERE (h.kind, h.alone_key) IN (SELECT s.kind, s.key FROM unnest(v_seen_kinds, v_seen_keys) s(kind, key)));
+        v_lose := ARRAY(
+          SELECT j.ctid FROM "own"."fastjobs_jobs" j WHERE j.ctid = ANY (v_lose) AND j.state = 0 FOR UPDATE SKIP LOCKED);
+        UPDATE "own"."fastjobs_jobs" j SET state = 2 WHERE j.ctid = ANY (v_lose);
+      END IF;
     END LOOP;
   END LOOP;
 
@@ -703,7 +715,8 @@ BEGIN
     -- Jobs that are due at once are claimed by their ids, so these get theirs in the order that they were given in.
     FOR r IN SELECT u.nth FROM unnest(v_new) u(nth) ORDER BY u.nth LOOP
       UPDATE "own"."fastjobs_jobs" j SET id = DEFAULT WHERE j.id = v_ids[r.nth] RETURNING j.id INTO v_id;
-      v_ids[r.nth] := v_id;
+      -- A latest push later in the call has answered it, too.
+      v_ids := array_replace(v_ids, v_ids[r.nth], v_id);
     END LOOP;
   END IF;
   IF v_kinds IS NOT NULL THEN

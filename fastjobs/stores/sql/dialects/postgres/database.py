@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
@@ -109,6 +111,8 @@ class Postgres:
         self._clock = ServerClock(clock)
         self._known: set[str] = set()
         self._floors = claiming.Floors()
+        self._freed: deque[tuple[str, bytes]] = deque()
+        """Keys whose jobs have ended in a transaction of the app's, for which others may have parked meanwhile."""
         self._are_there = False
         self._made_in: weakref.ref[RootTransaction] | None = None
         self._lock = threading.Lock()
@@ -164,7 +168,23 @@ class Postgres:
             undo=lambda claimed: self._give_back(here, claimed),
         )
 
+    async def _promote(self, link: Link) -> None:
+        kinds: list[str] = []
+        keys: list[bytes] = []
+        # The claims of other loops empty it as well.
+        with contextlib.suppress(IndexError):
+            while True:
+                kind, key = self._freed.popleft()
+                kinds.append(kind)
+                keys.append(key)
+        if kinds:
+            ((woken,),) = await link.fetch(self.statements.promote, kinds, keys)
+            if woken:
+                self._floors.forget()
+
     async def _claim(self, link: Link, wanted: claiming.Wanted) -> Claimed:
+        if self._freed:
+            await self._promote(link)
         # A kind with a limit needs its row, which whoever claims of it locks.
         limited = [each.kind for each in wanted.kinds if each.at_once is not None]
         if limited:
@@ -253,15 +273,11 @@ class Postgres:
         """What wakes, after the commit, a job that parked while the app's transaction was open. Where no loop of the
         store's runs here, that is left to a sweep."""
 
-        async def promote(link: Link) -> None:
-            ((woken,),) = await link.fetch(self.statements.promote, [kind], [key])
-            if woken:
-                self._floors.forget()
-
         def freed() -> None:
+            self._freed.append((kind, key))
             for here in self._running():
                 try:
-                    here.on_loop.loop.call_soon_threadsafe(self._do, here, promote)
+                    here.on_loop.loop.call_soon_threadsafe(self._do, here, self._promote)
                 except RuntimeError:
                     continue  # that loop has just been closed
                 return

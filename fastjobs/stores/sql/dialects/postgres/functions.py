@@ -22,6 +22,8 @@ TRY_AGAIN, FAIL, GIVE_BACK, EXTEND, HOLD_BACK = 1, 2, 3, 4, 5
 
 _ROUNDS = 8
 """How often a claim looks for others in place of jobs it passed over, before it's to be asked again."""
+_BEHIND = 500
+"""How many due jobs of a kind are looked at for more to park, where a claim met one whose key another has."""
 _PATIENT_ROUNDS = 4
 """After so many a claim leaves out the kinds whose jobs it parked: those that stand behind have their turn, too."""
 
@@ -419,6 +421,18 @@ BEGIN
         v_free := v_free - v_used;
       END IF;
       EXIT WHEN v_out < 0 AND NOT v_parks;
+      IF v_parks AND v_lose_kinds IS NOT NULL AND v_left > 0 THEN
+        -- Those that stand behind with the same keys, or there would be a round for each few of them.
+        v_lose := ARRAY(
+          SELECT h.ctid FROM unnest(v_lose_kinds) k(kind) CROSS JOIN LATERAL (
+            SELECT j.ctid, j.kind, j.alone_key FROM {jobs} j WHERE j.kind = k.kind AND j.state = 0
+              AND j.run_at >= p_floors[coalesce(array_position(p_kinds, k.kind), v_last)] AND j.run_at <= p_now
+            ORDER BY j.run_at, j.id LIMIT {int(_BEHIND)}) h
+          WHERE (h.kind, h.alone_key) IN (SELECT s.kind, s.key FROM unnest(v_seen_kinds, v_seen_keys) s(kind, key)));
+        v_lose := ARRAY(
+          SELECT j.ctid FROM {jobs} j WHERE j.ctid = ANY (v_lose) AND j.state = 0 FOR UPDATE SKIP LOCKED);
+        UPDATE {jobs} j SET state = 2 WHERE j.ctid = ANY (v_lose);
+      END IF;
     END LOOP;
   END LOOP;
 

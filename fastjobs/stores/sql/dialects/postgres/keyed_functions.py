@@ -169,7 +169,8 @@ BEGIN
     -- Jobs that are due at once are claimed by their ids, so these get theirs in the order that they were given in.
     FOR r IN SELECT u.nth FROM unnest(v_new) u(nth) ORDER BY u.nth LOOP
       UPDATE {jobs} j SET id = DEFAULT WHERE j.id = v_ids[r.nth] RETURNING j.id INTO v_id;
-      v_ids[r.nth] := v_id;
+      -- A latest push later in the call has answered it, too.
+      v_ids := array_replace(v_ids, v_ids[r.nth], v_id);
     END LOOP;
   END IF;
   IF v_kinds IS NOT NULL THEN
