@@ -16,13 +16,20 @@ import pytest
 from sqlalchemy import StaticPool, create_engine
 
 from fastjobs.core.job import NewJob
+from fastjobs.store import Places, Throttled
 from fastjobs.stores.memory import Memory
 from fastjobs.testing import Clock, StoreSuite
 from fastjobs.testing.suite.done_in import DoneIn
+from fastjobs.testing.suite.keys_in_transactions import KeysInTransactions
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.transactions import Transactions
 from fastjobs.testing.suite.ways import WAYS, App
+from tests.stores import faulty_keys  # noqa: F401 - it adds to the lists of `faulty`
 from tests.stores.faulty import FAULTS, TRANSACTION_FAULTS
+
+
+_IN_A_TRANSACTION = {"app", "either"}
+"""What the tests call the app whose transactions they have."""
 
 
 class Suite(StoreSuite):
@@ -64,9 +71,9 @@ def failing(
             clock = Clock()
             made = store(clock=clock)
             given: dict[str, Any] = {"store": made, "other": made, "clock": clock, **values}
-            if "app" in inspect.signature(test).parameters:
+            if _IN_A_TRANSACTION & set(inspect.signature(test).parameters):
                 engine = create_engine("sqlite://", poolclass=StaticPool)
-                given["app"] = App(WAYS[0], engine)
+                given["app"] = given["either"] = App(WAYS[0], engine)
                 await given["app"].set_up()
             names = list(inspect.signature(test).parameters)[1:]
             try:
@@ -83,8 +90,8 @@ def failing(
     return asyncio.run(run())
 
 
-PLAIN = list(cases(Suite, without=(Transactions, DoneIn)))
-IN_A_TRANSACTION = [*cases(Transactions), *cases(DoneIn)]
+PLAIN = list(cases(Suite, without=(Transactions, KeysInTransactions, DoneIn)))
+IN_A_TRANSACTION = [*cases(Transactions), *cases(KeysInTransactions), *cases(DoneIn)]
 
 
 def test_a_sound_store_passes() -> None:
