@@ -195,6 +195,8 @@ class Feed:
                 self._moved, self._moved_at = False, self._clock.monotonic()
             refused = await rates.refuse(claimed) if rates is not None else ()
             self._took(claimed, asked, refused)
+            if refused:
+                await asyncio.sleep(0)  # they take no worker, so nothing else would give the loop its turn
             if rates is not None:
                 await rates.after(claimed, room, free)
                 if rates.again:

@@ -47,16 +47,19 @@ class Refused:
 class _Rated:
     """A kind with a rate as a whole."""
 
-    def __init__(self, term: Claimable, throttle: Throttle, now: float) -> None:
+    def __init__(self, term: Claimable, throttle: Throttle) -> None:
         self.term = term
         self.throttle = throttle
         self.due = False
         """Whether some of it may be due, so that it's worth taking places."""
-        self.looked_at = now
-        """When it was last known whether."""
+        self.unseen_since: float | None = None
+        """Since when other kinds have filled each claim, so that it's not known whether."""
         self.blocked_until = 0.0
         self.places: Places | None = None
         """What the claim under way may start."""
+
+    def unseen_for(self, now: float) -> float:
+        return 0.0 if self.unseen_since is None else now - self.unseen_since
 
     def room(self) -> int:
         return 0 if self.places is None else len(self.places.slots)
@@ -102,7 +105,7 @@ class Rates:
         for term in terms:
             rate = kinds[term.kind].options.rate
             if isinstance(rate, Throttle) and rate.by is None:
-                self._rated.append(_Rated(term, rate, clock.monotonic()))
+                self._rated.append(_Rated(term, rate))
             elif isinstance(rate, Throttle):
                 self._by[term.kind] = term
             else:
@@ -110,6 +113,8 @@ class Rates:
         self._turns: defaultdict[tuple[str, str], _Turns] = defaultdict(_Turns)
         self._crowded = False
         """Whether jobs were refused by their values' rates in the claim before."""
+        self._passed_over = False
+        """Whether this claim asks for none of those, as there is room for one job and others may have it."""
         self._outage = Outage(clock, "rates", poll)
         self.error: Exception | None = None
         """What the store failed with as it was asked for places after a claim."""
@@ -122,7 +127,7 @@ class Rates:
         asking = [
             each
             for each in self._rated
-            if free > 0 and now >= each.blocked_until and (each.due or now - each.looked_at >= LOOK)
+            if free > 0 and now >= each.blocked_until and (each.due or each.unseen_for(now) >= LOOK)
         ]
         for each in self._rated:
             each.places = None
@@ -146,18 +151,19 @@ class Rates:
         """Jobs that are refused take room and run nothing, so while there are some the rest has half of it."""
         if not self._crowded:
             return list(self._by.values())
-        if room == 1 and self._others:
-            self._crowded = False
+        if room == 1 and self._others and not self._passed_over:
+            self._passed_over = True
             return []
+        self._passed_over = False
         return [replace(term, limit=max(1, room // 2)) for term in self._by.values()]
 
     async def after(self, claimed: Claimed, room: int, free: int) -> None:
         """Settles what of the places was started, once the claim's jobs are on their way."""
-        self.again = False
+        short = len(claimed.jobs) + len(claimed.exhausted) < room
+        self.again = short and self._crowded and (self._passed_over or claimed.next_in == 0)
         if not self._rated:
             return
         now = self._clock.monotonic()
-        short = len(claimed.jobs) + len(claimed.exhausted) < room
         started: defaultdict[str, int] = defaultdict(int)
         for job in claimed.jobs:
             started[job.kind] += 1
@@ -166,10 +172,12 @@ class Rates:
             had = each.room()
             if each.places is not None:
                 each.due = started[each.term.kind] == had
-                each.looked_at = now
+                each.unseen_since = None
                 settled.append((each.places, started[each.term.kind], claimed.now))
-            elif short and now >= each.blocked_until:
-                each.looked_at = now
+            elif not short:
+                each.unseen_since = now if each.unseen_since is None else each.unseen_since
+            elif now >= each.blocked_until:
+                each.unseen_since = None
                 if claimed.next_in == 0 and free > 0:
                     each.due = self.again = True
         if settled:
@@ -194,6 +202,8 @@ class Rates:
         if not self._by:
             return []
         self.error = None
+        if self._passed_over:
+            return []
         refused: list[Refused] = []
         by_key: defaultdict[tuple[str, str], list[Job]] = defaultdict(list)
         for job in claimed.jobs:

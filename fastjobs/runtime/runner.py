@@ -152,8 +152,8 @@ class Runner:
     ) -> BaseException | None:
         """Runs one handler to its end, in this task and a fresh context; answers what it raised.
 
-        `seconds` is what it may take, in place of its kind's timeout. One that isn't async runs in a thread; `held` says
-        whether the job is held meanwhile.
+        `seconds` is what it may take, in place of its kind's timeout. One that isn't async runs in a thread; `held`
+        says whether the job is held meanwhile.
         """
         if task is None:
             task = asyncio.current_task()
