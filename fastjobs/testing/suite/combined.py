@@ -112,7 +112,7 @@ class Combined(Subject):
         clock.advance(10)
         assert await payloads(store, of(at_once=2)) == ["1", "3"]
 
-    @pytest.mark.parametrize("name", [False, True], ids=["", "named"])
+    @pytest.mark.parametrize("name", [False, True], ids=["unnamed", "named"])
     async def test_a_job_may_have_every_option(self, store: Store, clock: Clock, name: bool) -> None:
         need(store, _LIMITS | (Extra.NAMES if name else _LIMITS))
         taken = "its name" if name else None

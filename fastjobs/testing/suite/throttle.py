@@ -229,7 +229,7 @@ class Throttle(Subject):
         history: list[str] = []
         starts: list[int] = []
         open: list[tuple[int, Places, int, int]] = []
-        for _ in range(60):
+        for _ in range(120):
             now = clock.now()
             for due in [each for each in open if each[0] <= now]:
                 open.remove(due)
@@ -245,16 +245,16 @@ class Throttle(Subject):
             )
             assert len(taken.slots) <= wanted
             assert (taken.wait > 0) == (len(taken.slots) < wanted), history
-            count = chance.randint(0, len(taken.slots))
+            count = chance.choice([0, len(taken.slots), chance.randint(0, len(taken.slots))])
             # A claim comes a little after the take, and has one now for all that it returns.
-            at = now + chance.choice([0, 1, SECOND // 2, 3 * SECOND])
+            at = now + chance.choice([0, 0, 1, SECOND // 2, 3 * SECOND])
             starts += [at] * count
             if taken.slots and chance.random() < 0.85:
-                open.append((at + chance.choice([0, 1, SECOND, 5 * SECOND]), taken, count, at))
+                open.append((at + chance.choice([0, 0, 0, 1, SECOND, 5 * SECOND]), taken, count, at))
             for start in starts:
                 inside = sum(start <= each < start + per for each in starts)
                 assert inside <= most, f"{inside} starts in {per} us, {most} is the most: {history}"
-            clock.advance(chance.choice([0, 0.000001, 0.3, 1, per / SECOND, 2]))
+            clock.advance(chance.choice([0, 0, 0.000001, 0.1, 0.3, per / SECOND / 3, per / SECOND, 2]))
         clock.advance((_LOST_AFTER + per) / SECOND + 10)
         taken = await _take(_throttle(store), most, most=most, per=per / SECOND)
         assert len(taken.slots) == most, "places were lost for ever"
