@@ -176,7 +176,9 @@ def test_by_is_a_plain_function() -> None:
 def test_by_needs_a_value() -> None:
     async def nightly() -> None: ...
 
-    with pytest.raises(RegistrationError, match="kind 'nightly': it has no value, so its Throttle takes no by="):
+    with pytest.raises(
+        RegistrationError, match="kind 'nightly': it has no value, so its Throttle takes no by="
+    ):
         Queue(Memory()).kind("nightly", rate=Throttle(1, per=1, by=str))(nightly)
 
 
@@ -191,7 +193,23 @@ def test_what_is_right_is_taken() -> None:
 
 def test_two_values_of_a_rate_never_have_one_key() -> None:
     throttle = Throttle(1, per=1, by=lambda value: value)
-    values = ["", "5", 5, "int:5", "é", "e\u0301", "x" * 200, "x" * 201, "x" * 202, "a\0", "a", "A", "a ", "\ud800", -5]
+    values = [
+        "",
+        "5",
+        5,
+        "int:5",
+        "é",
+        "e\u0301",
+        "x" * 200,
+        "x" * 201,
+        "x" * 202,
+        "a\0",
+        "a",
+        "A",
+        "a ",
+        "\ud800",
+        -5,
+    ]
     keys = [throttle.key(value) for value in values]
     assert len(set(keys)) == len(values)
     assert all(len(key) <= 200 and key.isascii() and "\0" not in key for key in keys)
