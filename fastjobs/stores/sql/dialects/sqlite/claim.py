@@ -44,7 +44,7 @@ def look(opened: Opened, wanted: Wanted, now: int) -> Claimed | None:
         if due:
             numbers = _numbers(wanted)
             for sight in due:
-                if _room(opened, sight.kind, numbers.get(sight.kind, wanted.others), wanted.limit, now) > 0:
+                if _room(opened, wanted, sight.kind, numbers.get(sight.kind, wanted.others), now) > 0:
                     return None
     return Claimed(next_in=_next_in(opened, wanted, seen, now), now=now)
 
@@ -68,7 +68,7 @@ def claim(opened: Opened, wanted: Wanted, now: int) -> Claimed:
         if not _is_due(sight, now):
             continue
         numbered = numbers.get(sight.kind, others)
-        room = _room(opened, sight.kind, numbered, wanted.limit, now)
+        room = _room(opened, wanted, sight.kind, numbered, now)
         if numbered is None or room <= 0:
             continue
         if sight.ends is not None and sight.ends <= now:
@@ -110,10 +110,11 @@ def _is_due(sight: Sight, now: int) -> bool:
     return (sight.first is not None and sight.first <= now) or (sight.ends is not None and sight.ends <= now)
 
 
-def _room(opened: Opened, kind: str, numbers: Claimable | None, limit: int, now: int) -> int:
-    """How many jobs of the kind a claim of so many may take."""
+def _room(opened: Opened, wanted: Wanted, kind: str, numbers: Claimable | None, now: int) -> int:
+    """How many jobs of the kind the claim may take."""
     if numbers is None:
         return 0
+    limit = wanted.limit if numbers.ahead_ok else wanted.limit - max(wanted.ahead, 0)
     if numbers.limit is not None:
         limit = min(limit, numbers.limit)
     if numbers.at_once is not None and limit > 0:
