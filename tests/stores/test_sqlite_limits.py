@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -67,7 +67,7 @@ def insert(path: Path, kind: str, many: int, run_at: int, *, key: str = "NULL") 
 
 
 @contextmanager
-def write_lock(path: Path) -> Iterator[None]:
+def write_lock(path: Path) -> Generator[None]:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     yield
