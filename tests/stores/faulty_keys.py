@@ -961,7 +961,7 @@ for _counters, _test in (
     (FreesPlacesLate, "test_places_that_nobody_settles_are_free_ten_seconds_and_per_later"),
     (HasNoMorePlaces, "test_a_throttle_that_has_more_places_gives_more"),
     (HasAThousandPlaces, "test_a_throttle_may_have_ten_thousand_places"),
-    (GivesOneTooMany, "test_no_window_of_a_history_has_more_than_most_starts[0]"),
+    (GivesOneTooMany, "test_no_window_of_a_history_has_more_than_most_starts[3 in 4 s]"),
 ):
     told_by(_test)(_counting(_counters))
 
@@ -1054,8 +1054,11 @@ for _counters, _test in (
     (SettlesWhoeverHasThem, "test_places_settled_twice_are_settled_once"),
     (CountsFromTheSettle, "test_places_are_settled_before_they_are_lost_though_late"),
     (FreesWhatDied, "test_places_that_nobody_settles_are_free_ten_seconds_and_per_later"),
-    *((SettlesAllAsFree, f"test_no_window_of_a_history_has_more_than_most_starts[{n}]") for n in range(4)),
-    (CountsByTheWindow, "test_no_window_of_a_history_has_more_than_most_starts[1]"),
+    *(
+        (SettlesAllAsFree, f"test_no_window_of_a_history_has_more_than_most_starts[{rate}]")
+        for rate in ("1 in 1 s", "3 in 4 s", "5 in 25 s", "14 in 1 s")
+    ),
+    (CountsByTheWindow, "test_no_window_of_a_history_has_more_than_most_starts[5 in 25 s]"),
 ):
     told_by(_test)(_counting(_counters))
 

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import StaticPool, create_engine
 
 from fastjobs.core.job import NewJob
-from fastjobs.store import Store
+from fastjobs.store import Places, Store, Throttled
 from fastjobs.stores.memory import Memory
 from fastjobs.testing import Clock, StoreSuite
 from fastjobs.testing.suite.done_in import DoneIn
@@ -130,6 +130,9 @@ def test_every_test_can_fail() -> None:
     class Nothing(Memory):
         async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
             return [str(n) for n, _ in enumerate(jobs)]
+
+        async def take(self, asked: Sequence[Throttled]) -> list[Places]:
+            return [Places(each.name, each.key, (), self._clock.now(), 1) for each in asked]
 
     passing = {name for name, _, _ in PLAIN} - set(failing(Nothing, PLAIN)) - set(vars(Lifecycle))
     assert passing == {

@@ -31,7 +31,7 @@ from fastjobs.testing.suite.subject import (
 )
 
 _LIMITS = Extra.UNIQUE | Extra.LATEST | Extra.ONE_AT_A_TIME | Extra.AT_ONCE | Extra.HOLD_BACK
-_KINDS = ("mail", "photo", "report")
+_KINDS = ("mail", "photo")
 
 
 class Combined(Subject):
@@ -156,13 +156,13 @@ class _History:
         self._clock = clock
         self._model = Model()
         self._late: list[Job] = []
-        self._at_once = {kind: self._chance.choice([None, None, 1, 2, 3]) for kind in _KINDS}
-        self._alone = {kind: self._chance.random() < 0.6 for kind in _KINDS}
+        self._at_once = {kind: self._chance.choice([None, None, None, 1, 2, 3]) for kind in _KINDS}
+        self._alone = {kind: self._chance.random() < 0.75 for kind in _KINDS}
         self.told: list[str] = []
 
     async def run(self) -> None:
-        steps = [self._push] * 5 + [self._claim] * 4 + [self._mark] * 4 + [self._pass_time] * 2
-        for _ in range(30):
+        steps = [self._push] * 4 + [self._claim] * 6 + [self._mark] * 3 + [self._pass_time]
+        for _ in range(50):
             await self._chance.choice(steps)()
         for _ in range(40):
             self._clock.advance(3 * HOLD / SECOND)
@@ -187,8 +187,8 @@ class _History:
                 f'"{len(self.told)} {n}"',
                 self._chance.choice("ab"),
                 kind=f"{kind}-{self._seed}",
-                after=self._chance.choice([0, 0, 0, SECOND, 20 * SECOND]),
-                latest=self._chance.random() < 0.4,
+                after=self._chance.choice([0, 0, 0, 0, 0, 20 * SECOND]),
+                latest=self._chance.random() < 0.3,
                 at_most=self._chance.choice([None, 5 * SECOND]),
                 alone=self._alone[kind],
             )
@@ -208,9 +208,9 @@ class _History:
                 at_once=self._at_once[kind],
                 limit=None if limit else self._chance.choice([None, None, 1, 2]),
             )
-            for kind in (_KINDS if limit else self._chance.sample(_KINDS, self._chance.randint(1, 3)))
+            for kind in (_KINDS if limit else self._chance.sample(_KINDS, self._chance.randint(1, 2)))
         ]
-        limit = limit or self._chance.choice([1, 2, 5])
+        limit = limit or self._chance.choice([1, 5, 10, 10])
         found = await claim(self._store, *terms, limit=limit)
         self.told.append(f"{self._clock.now()} claimed {limit} of {terms}: {found.jobs}")
         assert found.exhausted == []
@@ -256,7 +256,7 @@ class _History:
                 self._model.goes_back(known, run_at, with_key=True)
 
     def _any_mark(self, job: Job) -> Mark:
-        after = self._chance.choice([0, 3 * SECOND])
+        after = self._chance.choice([0, 3 * SECOND, MINUTE])
         this = job.id, job.claim
         marks: list[Mark] = [
             Done(*this),
@@ -273,7 +273,7 @@ class _History:
         return self._chance.choice(marks)
 
     async def _pass_time(self) -> None:
-        self._clock.advance(self._chance.choice([0.5, 1, 3, 9, 11]))
+        self._clock.advance(self._chance.choice([0.5, 1, 3, 11]))
         if self._chance.random() < 0.2 and supports(self._stores[0], Extra.PRUNE):
             await self._stores[0].sweep()
 

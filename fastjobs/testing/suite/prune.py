@@ -147,6 +147,8 @@ class Prune(Subject):
             clock.advance(60 * MINUTE / SECOND)
             await prune.prune(0, 100)
             assert [taken.slots for taken in await store.take([asked])] == [()]
+        clock.advance(60 * MINUTE / SECOND)
+        assert [len(taken.slots) for taken in await store.take([asked])] == [1]
 
     async def test_a_prune_frees_no_key_that_is_held(self, store: Store, clock: Clock) -> None:
         prune = _prune_store(store, Extra.ONE_AT_A_TIME)
