@@ -95,6 +95,8 @@ def rate(given: object, what: str) -> Throttle | Limiter | None:
     return cast("Limiter", given)
 
 
+RESERVED = 10 * SECOND
+"""Microseconds that a throttle's places are kept for whoever took them, until they're settled."""
 HELD_FOR = 10 * SECOND
 """Microseconds that a kind is held back for where its limiter fails."""
 LONGEST_WAIT = DAY

@@ -112,7 +112,7 @@ def refused(job: Job, kind_for: int) -> Verdict:
     return Verdict(HoldBack(job.id, job.claim, kind_for), Outcome.HELD_BACK, rated=True)
 
 
-def not_its_turn(job: Job, after: int) -> Verdict:
+def not_its_turn(job: Job, after: int | None) -> Verdict:
     """Its value's rate has no place: it waits so long, and no attempt is counted."""
     return Verdict(GiveBack(job.id, job.claim, after), Outcome.HELD_BACK, rated=True)
 

@@ -14,6 +14,7 @@ from fastjobs.runtime import ending
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.ledger import BUSY_AGAIN
 from fastjobs.runtime.life import claimables, rates_of
+from fastjobs.runtime.rates import Refused
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
@@ -57,8 +58,10 @@ class Drain:
                 rates = self._rates
                 terms = self._claimables if rates is None else await rates.before(1, 1)
                 claimed = await limited(self._store.claim(terms, 1), "a claim")
-                refused = [] if rates is None else await rates.refuse(claimed)
+                refused: list[Refused] = []
                 if rates is not None:
+                    by_value = [job for job in claimed.jobs if rates.by_value(job)]
+                    refused = rates.late(claimed) or await rates.refuse(by_value, claimed.now)
                     await rates.after(claimed, 1, 1)
                 for job in claimed.exhausted:
                     lost = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))

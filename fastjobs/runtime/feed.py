@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from fastjobs.clock import Clock, Timer
 from fastjobs.core.duration import SECOND
 from fastjobs.runtime.outage import Outage
-from fastjobs.runtime.rates import Rates, Refused
+from fastjobs.runtime.rates import Rates
 from fastjobs.runtime.run import FAR
 from fastjobs.runtime.waiting import limited, pause, wait
 from fastjobs.store import Claimable, Claimed, Store
@@ -58,14 +58,15 @@ class Feed:
         poll: float,
         *,
         load: Callable[[], int],
-        took: Callable[[Claimed, float, Sequence[Refused]], None],
+        took: Callable[[Claimed, float], None],
         stuck: Callable[[], None],
         opened: Callable[[], Awaitable[None]],
         rates: Rates | None = None,
+        decide: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """`load` says how many jobs are in hand; `took` gets each claim, the monotonic time it was asked at, and the
-        jobs of it that their rate refuses.
+        """`load` says how many jobs are in hand; `took` gets each claim and the monotonic time it was asked at.
 
+        `decide` asks the rates which of its jobs may start, where that is told after a claim, with the claim's now.
         `stuck` is called where jobs that were claimed ahead wait and no worker gets to them.
         """
         self._store = store
@@ -77,6 +78,7 @@ class Feed:
         self._took = took
         self._stuck = stuck
         self._rates = rates
+        self._decide = decide
         self._moved = False
         self._moved_at = 0.0
         """When it was last seen that a job had ended, or one was claimed."""
@@ -193,11 +195,10 @@ class Feed:
                 self._free_at, self._finds_lost = asked, any(job.lost for job in claimed.jobs)
             if claimed.jobs:
                 self._moved, self._moved_at = False, self._clock.monotonic()
-            refused = await rates.refuse(claimed) if rates is not None else ()
-            self._took(claimed, asked, refused)
-            if refused:
-                await asyncio.sleep(0)  # they take no worker, so nothing else would give the loop its turn
+            self._took(claimed, asked)
             if rates is not None:
+                if self._decide is not None:
+                    await self._decide(claimed.now)
                 await rates.after(claimed, room, free)
                 if rates.again:
                     continue

@@ -25,7 +25,7 @@ from fastjobs.runtime.ledger import Entry, Ledger
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.listening import Listening
 from fastjobs.runtime.outage import Outage
-from fastjobs.runtime.rates import Rates, Refused
+from fastjobs.runtime.rates import Rates
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
@@ -71,6 +71,9 @@ class Life:
         self._ledger = Ledger(store, settings.clock, settings.poll)
         self._workers = Workers(self._runner, settings.workers, self._ended)
         self._renewal = Renewal(store, settings.clock, self._runs, self._lost, settings.poll)
+        self._rates = rates_of(store, settings, kinds, self._claimables)
+        self._undecided: list[Run] = []
+        """Jobs that are held and wait to be told whether their rate lets them start."""
         self.feed = Feed(
             store,
             settings.clock,
@@ -81,7 +84,8 @@ class Life:
             took=self._took,
             stuck=self._put_back_waiting,
             opened=self._open,
-            rates=rates_of(store, settings, kinds, self._claimables),
+            rates=self._rates,
+            decide=self._decide,
         )
         self._runner.went = self.feed.wake
         self._sweeping: Sweeping | None = None
@@ -178,8 +182,8 @@ class Life:
 
     # Claims and ends.
 
-    def _took(self, claimed: Claimed, asked: float, refused: Sequence[Refused] = ()) -> None:
-        held_back = {each.job.id: each for each in refused}
+    def _took(self, claimed: Claimed, asked: float) -> None:
+        late = {each.job.id: each for each in self._rates.late(claimed)} if self._rates is not None else {}
         for job in claimed.exhausted:
             run = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))
             owed = self._teller.exhausted(run, self._kinds[job.kind].options.attempts)
@@ -202,10 +206,32 @@ class Life:
                 )
             self._runs.add(run)
             self._renewal.note(run)
-            if job.id in held_back:
-                self._ended(self._runner.refused(run, held_back[job.id]))
+            if job.id in late:
+                self._ended(self._runner.refused(run, late[job.id]))
+            elif self._rates is not None and self._rates.by_value(job):
+                self._undecided.append(run)
             else:
                 self._workers.offer(run)
+
+    async def _decide(self, now: int) -> None:
+        """Starts the jobs that their values' rates let start, and puts the others back. A stop may have done so."""
+        undecided = self._undecided
+        if not undecided or self._rates is None:
+            return
+        refused = await self._rates.refuse([run.job for run in undecided], now)
+        held_back = {each.job.id: each for each in refused}
+        self._undecided = []
+        for run in undecided:
+            if run not in self._runs:
+                continue
+            if run.job.id in held_back:
+                self._ended(self._runner.refused(run, held_back[run.job.id]))
+            elif self.feed.stopping:
+                self._give_back(run)
+            else:
+                self._workers.offer(run)
+        if refused:
+            await asyncio.sleep(0)  # they take no worker, so nothing else would give the loop its turn
 
     def _ended(self, ended: Ended[Run]) -> None:
         run = ended.run
@@ -261,8 +287,9 @@ class Life:
     # The stop.
 
     def _put_back_waiting(self) -> None:
-        for run in self._workers.withdraw():
+        for run in [*self._workers.withdraw(), *self._undecided]:
             self._give_back(run)
+        self._undecided = []
 
     async def _settled(self, feeding: asyncio.Task[None]) -> None:
         """Returns once the last claim has been answered, nothing runs, and every mark is kept."""

@@ -16,7 +16,7 @@ from fastjobs.clock import Clock
 from fastjobs.core.duration import DAY, SECOND
 from fastjobs.core.errors import PayloadError
 from fastjobs.core.job import Job
-from fastjobs.core.rate import HELD_FOR, Throttle
+from fastjobs.core.rate import HELD_FOR, RESERVED, Throttle
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.outage import Outage
 from fastjobs.runtime.waiting import limited
@@ -38,8 +38,8 @@ class Refused:
     """A claimed job that doesn't start now."""
 
     job: Job
-    after: int = 0
-    """Microseconds until its turn may come."""
+    after: int | None = 0
+    """Microseconds until its turn may come; None for due as it was."""
     error: BaseException | None = None
     """What `by=` raised for its value."""
 
@@ -80,7 +80,8 @@ class _Turns:
             self.soon = now + wait  # it came a moment too early, so it goes before those that wait behind it
             return wait
         turn = max(self.next, now + wait)
-        self.next = turn + step
+        # Each starts a moment after its turn, and that is what the next one's place counts from.
+        self.next = turn + step + step // 100
         return min(turn - now, DAY)
 
 
@@ -194,21 +195,30 @@ class Rates:
         waits = [each.blocked_until - now for each in self._rated if each.blocked_until > now]
         return max(0.001, min([seconds, *waits]))
 
-    async def refuse(self, claimed: Claimed) -> list[Refused]:
-        """The claimed jobs that don't start, as their values' rates have no places, or as they have no value to count.
+    def late(self, claimed: Claimed) -> list[Refused]:
+        """The claimed jobs whose places had run out by the time of the claim, as where the process was frozen."""
+        over = {
+            each.term.kind
+            for each in self._rated
+            if each.places is not None and claimed.now > each.places.until
+        }
+        return [Refused(job, None) for job in claimed.jobs if job.kind in over] if over else []
+
+    def by_value(self, job: Job) -> bool:
+        """Whether it's still to be asked whether the job may start."""
+        return job.kind in self._by
+
+    async def refuse(self, claimed: Sequence[Job], now: int) -> list[Refused]:
+        """Of those jobs the ones that don't start, as their values' rates have no places, or have no value to count.
 
         A store that fails holds all of them back, rather than let them past their rate; it's kept in `error`.
         """
-        if not self._by:
-            return []
         self.error = None
-        if self._passed_over:
+        if self._passed_over or not self._by:
             return []
         refused: list[Refused] = []
         by_key: defaultdict[tuple[str, str], list[Job]] = defaultdict(list)
-        for job in claimed.jobs:
-            if job.kind not in self._by:
-                continue
+        for job in claimed:
             try:
                 key = self._throttle(job.kind).key(self._kinds[job.kind].codec.load(job.payload))
             except PayloadError:
@@ -218,7 +228,7 @@ class Rates:
             else:
                 by_key[job.kind, key].append(job)
         if by_key:
-            refused += await self._without_place(by_key, claimed.now)
+            refused += await self._without_place(by_key, now)
         self._crowded = bool(refused)
         return refused
 
@@ -239,7 +249,8 @@ class Rates:
         settled: list[tuple[Places, int, int]] = []
         for ((kind, key), jobs), got in zip(by_key.items(), places, strict=True):
             if got.slots:
-                settled.append((got, len(got.slots), now))
+                # They start from when the places were taken on, not from the claim before that.
+                settled.append((got, len(got.slots), got.until - RESERVED))
             throttle = self._throttle(kind)
             for job in jobs[len(got.slots) :]:
                 turns = self._turns[kind, key]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastjobs.core.duration import SECOND
+from fastjobs.core.rate import RESERVED
 from fastjobs.store import Places, Throttled
-
-RESERVED = 10 * SECOND
-"""How long places are kept for who took them, until they're settled."""
 
 
 class Counters:

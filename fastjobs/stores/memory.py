@@ -51,7 +51,7 @@ _Key = tuple[str, bytes]
 """A kind and a key of it."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class _Row:
     """A job as it's kept. `run_at`, `held_until` and `state` say which line it stands in."""
 

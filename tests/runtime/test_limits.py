@@ -403,7 +403,7 @@ async def test_thousands_that_wait_for_one_value_cost_a_claim_nothing(clock: Clo
         await store.mark([TryAgain(job.id, job.claim, 3600_000_000, "no")])
     await few.push_many(range(2_000))
     clock.advance(3600)
-    assert [job.kind for job in (await store.claim(terms, 8)).jobs] == ["account", "few"]
+    assert sorted(job.kind for job in (await store.claim(terms, 8)).jobs) == ["account", "few"]
     assert looked >= 2_000
     looked = 0
     for _ in range(10):
