@@ -211,9 +211,9 @@ BEGIN
   IF v_left > 0 AND v_kinds IS NOT NULL AND array_remove(p_at_once, NULL) <> '{}' THEN
     v_wanted := ARRAY(
       SELECT a.kind FROM unnest(v_kinds, v_terms) a(kind, term) WHERE p_at_once[a.term] IS NOT NULL
-        AND EXISTS (
-          SELECT 1 FROM "fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 0 AND j.run_at >= p_floors[a.term]
-            AND j.run_at <= p_now)
+        AND (
+          SELECT j.id FROM "fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 0 AND j.run_at >= p_floors[a.term]
+            AND j.run_at <= p_now ORDER BY j.run_at, j.id LIMIT 1) IS NOT NULL
         AND p_at_once[a.term] > (SELECT count(*) FROM "fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now));
     v_locked := ARRAY(
       SELECT k.kind FROM "fastjobs_kinds" k WHERE k.kind = ANY (v_wanted) AND k.held_until <= p_now AND k.paused = 0
@@ -387,8 +387,8 @@ BEGIN
                 SELECT DISTINCT ON (u.kind COLLATE "C", u.key) u.kind, u.key, u.id, u.claim, u.ends
                 FROM unnest(a_ids, a_kinds, a_keys, a_claims, a_ends) WITH ORDINALITY u(id, kind, key, claim, ends, nth)
                 ORDER BY u.kind COLLATE "C", u.key, u.nth) f
-              WHERE s.kind = f.kind AND s.alone_key = f.key AND s.job_id <> f.id AND NOT EXISTS (
-                SELECT 1 FROM "fastjobs_jobs" h WHERE h.id = s.job_id AND h.claim = s.claim AND h.state = 1)
+              WHERE s.kind = f.kind AND s.alone_key = f.key AND s.job_id <> f.id AND (
+                SELECT h.id FROM "fastjobs_jobs" h WHERE h.id = s.job_id AND h.claim = s.claim AND h.state + 0 = 1 LIMIT 1) IS NULL
               RETURNING s.job_id
             )
             SELECT v_won || array_agg(t.job_id) INTO v_won FROM taken t;
@@ -449,7 +449,8 @@ BEGIN
             ORDER BY j.run_at, j.id LIMIT 500) h
           WHERE (h.kind, h.alone_key) IN (SELECT s.kind, s.key FROM unnest(v_seen_kinds, v_seen_keys) s(kind, key)));
         v_lose := ARRAY(
-          SELECT j.ctid FROM "fastjobs_jobs" j WHERE j.ctid = ANY (v_lose) AND j.state = 0 FOR UPDATE SKIP LOCKED);
+          -- Not the state itself, or an index of all that wait would do, too.
+          SELECT j.ctid FROM "fastjobs_jobs" j WHERE j.ctid = ANY (v_lose) AND j.state + 0 = 0 FOR UPDATE SKIP LOCKED);
         UPDATE "fastjobs_jobs" j SET state = 2 WHERE j.ctid = ANY (v_lose);
       END IF;
     END LOOP;
@@ -655,7 +656,7 @@ BEGIN
     ORDER BY CASE WHEN v_named THEN u.nth END, u.kind COLLATE "C", u.key, u.nth
   LOOP
     CONTINUE WHEN r.name IS NOT NULL AND (
-      EXISTS (SELECT 1 FROM "fastjobs_names" n WHERE n.name = r.name AND n.until > p_now)
+      EXISTS (SELECT 1 FROM "fastjobs_names" n WHERE n.name = r.name AND n.until + 0 > p_now)
       OR EXISTS (SELECT 1 FROM "fastjobs_jobs" j WHERE j.name = r.name));
     LOOP
       INSERT INTO "fastjobs_jobs" (
@@ -669,7 +670,7 @@ BEGIN
           -- Looked at again: the job that had it may have ended since the statement of before. What has its name
           -- now is this job alone, so nobody else writes that row until this transaction ends.
           IF current_setting('transaction_isolation') = 'read committed' THEN
-            SELECT n.until INTO v_until FROM "fastjobs_names" n WHERE n.name = r.name AND n.until > p_now;
+            SELECT n.until INTO v_until FROM "fastjobs_names" n WHERE n.name = r.name AND n.until + 0 > p_now;
           ELSE
             -- A plain read wouldn't see what came after the transaction's first statement. This fails there.
             INSERT INTO "fastjobs_names" AS n (name, until) VALUES (r.name, p_now)
@@ -693,7 +694,7 @@ BEGIN
       IF FOUND THEN
         IF r.name IS NOT NULL THEN
           -- Nothing is pushed, so the name stays free; but one that's taken is to leave the job as it is.
-          SELECT n.until INTO v_until FROM "fastjobs_names" n WHERE n.name = r.name AND n.until > p_now;
+          SELECT n.until INTO v_until FROM "fastjobs_names" n WHERE n.name = r.name AND n.until + 0 > p_now;
           EXIT WHEN FOUND;
         END IF;
         v_id := v_found.id;
@@ -763,9 +764,10 @@ BEGIN
       ORDER BY j.kind, j.alone_key LIMIT 1) n
   )
   SELECT array_agg(w.kind), array_agg(w.key) INTO v_kinds, v_keys FROM w
-  WHERE NOT EXISTS (
-    SELECT 1 FROM "fastjobs_slots" s JOIN "fastjobs_jobs" h ON h.id = s.job_id AND h.claim = s.claim AND h.state = 1
-    WHERE s.kind = w.kind AND s.alone_key = w.key AND s.held_until > p_now);
+  WHERE (
+    SELECT (SELECT h.id FROM "fastjobs_jobs" h WHERE h.id = s.job_id AND h.claim = s.claim AND h.state + 0 = 1 LIMIT 1)
+    FROM "fastjobs_slots" s
+    WHERE s.kind = w.kind AND s.alone_key = w.key AND s.held_until > p_now LIMIT 1) IS NULL;
   RETURN CASE WHEN v_kinds IS NULL THEN 0 ELSE "fastjobs_promote_1"(v_kinds, v_keys) END;
 END $$;
 

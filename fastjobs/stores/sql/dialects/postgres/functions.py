@@ -1,7 +1,8 @@
 """The claim and the marks on Postgres, each a function of the database's: one round trip, and plans that stay.
 
 A queue's table is empty one minute and huge the next. Statistics, or a plan, of the empty minute would read all of the
-huge one, so each function pins its plans: nothing but nested loops over indexes, planned once. A function is made by
+huge one, so each function pins its plans: nothing but nested loops over indexes, planned once. An EXISTS would be made a join of, which
+reads all there is where that was nothing: a subquery with a LIMIT is left alone. A function is made by
 the version of the tables that it's named after, and never replaced, so that an older instance keeps its own.
 Each step inside is a statement of its own: at READ COMMITTED it then sees what has been committed until it began.
 Longer than 300 lines, as a function's text is read in one piece.
@@ -192,9 +193,9 @@ BEGIN
   IF v_left > 0 AND v_kinds IS NOT NULL AND array_remove(p_at_once, NULL) <> '{{}}' THEN
     v_wanted := ARRAY(
       SELECT a.kind FROM unnest(v_kinds, v_terms) a(kind, term) WHERE p_at_once[a.term] IS NOT NULL
-        AND EXISTS (
-          SELECT 1 FROM {jobs} j WHERE j.kind = a.kind AND j.state = 0 AND j.run_at >= p_floors[a.term]
-            AND j.run_at <= p_now)
+        AND (
+          SELECT j.id FROM {jobs} j WHERE j.kind = a.kind AND j.state = 0 AND j.run_at >= p_floors[a.term]
+            AND j.run_at <= p_now ORDER BY j.run_at, j.id LIMIT 1) IS NOT NULL
         AND p_at_once[a.term] > {held_of_a});
     v_locked := ARRAY(
       SELECT k.kind FROM {kinds} k WHERE k.kind = ANY (v_wanted) AND k.held_until <= p_now AND k.paused = 0
@@ -368,8 +369,8 @@ BEGIN
                 SELECT DISTINCT ON (u.kind COLLATE "C", u.key) u.kind, u.key, u.id, u.claim, u.ends
                 FROM unnest(a_ids, a_kinds, a_keys, a_claims, a_ends) WITH ORDINALITY u(id, kind, key, claim, ends, nth)
                 ORDER BY u.kind COLLATE "C", u.key, u.nth) f
-              WHERE s.kind = f.kind AND s.alone_key = f.key AND s.job_id <> f.id AND NOT EXISTS (
-                SELECT 1 FROM {jobs} h WHERE h.id = s.job_id AND h.claim = s.claim AND h.state = 1)
+              WHERE s.kind = f.kind AND s.alone_key = f.key AND s.job_id <> f.id AND (
+                SELECT h.id FROM {jobs} h WHERE h.id = s.job_id AND h.claim = s.claim AND h.state + 0 = 1 LIMIT 1) IS NULL
               RETURNING s.job_id
             )
             SELECT v_won || array_agg(t.job_id) INTO v_won FROM taken t;
@@ -430,7 +431,8 @@ BEGIN
             ORDER BY j.run_at, j.id LIMIT {int(_BEHIND)}) h
           WHERE (h.kind, h.alone_key) IN (SELECT s.kind, s.key FROM unnest(v_seen_kinds, v_seen_keys) s(kind, key)));
         v_lose := ARRAY(
-          SELECT j.ctid FROM {jobs} j WHERE j.ctid = ANY (v_lose) AND j.state = 0 FOR UPDATE SKIP LOCKED);
+          -- Not the state itself, or an index of all that wait would do, too.
+          SELECT j.ctid FROM {jobs} j WHERE j.ctid = ANY (v_lose) AND j.state + 0 = 0 FOR UPDATE SKIP LOCKED);
         UPDATE {jobs} j SET state = 2 WHERE j.ctid = ANY (v_lose);
       END IF;
     END LOOP;

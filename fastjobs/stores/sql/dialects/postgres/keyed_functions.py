@@ -70,6 +70,7 @@ def push(tables: Tables) -> Function:
     It answers their ids in the same order: NULL for one that's there already, and for a latest push the one that waits.
     `p_wait` is how many milliseconds it waits at most for another transaction that pushes the same key or name, where
     it fails by lock_not_available; NULL for as long as that takes. `p_channel`, where given, is notified.
+    `until + 0` is no column of an index: statistics of the empty table would have all names looked through by it.
     Jobs are taken by kind and key, so that no two pushes of the same keys wait for each other; where one has a name
     they're taken in their own order.
     """
@@ -109,7 +110,7 @@ BEGIN
     ORDER BY CASE WHEN v_named THEN u.nth END, u.kind COLLATE "C", u.key, u.nth
   LOOP
     CONTINUE WHEN r.name IS NOT NULL AND (
-      EXISTS (SELECT 1 FROM {names} n WHERE n.name = r.name AND n.until > p_now)
+      EXISTS (SELECT 1 FROM {names} n WHERE n.name = r.name AND n.until + 0 > p_now)
       OR EXISTS (SELECT 1 FROM {jobs} j WHERE j.name = r.name));
     LOOP
       INSERT INTO {jobs} (
@@ -123,7 +124,7 @@ BEGIN
           -- Looked at again: the job that had it may have ended since the statement of before. What has its name
           -- now is this job alone, so nobody else writes that row until this transaction ends.
           IF current_setting('transaction_isolation') = 'read committed' THEN
-            SELECT n.until INTO v_until FROM {names} n WHERE n.name = r.name AND n.until > p_now;
+            SELECT n.until INTO v_until FROM {names} n WHERE n.name = r.name AND n.until + 0 > p_now;
           ELSE
             -- A plain read wouldn't see what came after the transaction's first statement. This fails there.
             INSERT INTO {names} AS n (name, until) VALUES (r.name, p_now)
@@ -147,7 +148,7 @@ BEGIN
       IF FOUND THEN
         IF r.name IS NOT NULL THEN
           -- Nothing is pushed, so the name stays free; but one that's taken is to leave the job as it is.
-          SELECT n.until INTO v_until FROM {names} n WHERE n.name = r.name AND n.until > p_now;
+          SELECT n.until INTO v_until FROM {names} n WHERE n.name = r.name AND n.until + 0 > p_now;
           EXIT WHEN FOUND;
         END IF;
         v_id := v_found.id;
@@ -250,9 +251,10 @@ BEGIN
       ORDER BY j.kind, j.alone_key LIMIT 1) n
   )
   SELECT array_agg(w.kind), array_agg(w.key) INTO v_kinds, v_keys FROM w
-  WHERE NOT EXISTS (
-    SELECT 1 FROM {slots} s JOIN {jobs} h ON h.id = s.job_id AND h.claim = s.claim AND h.state = 1
-    WHERE s.kind = w.kind AND s.alone_key = w.key AND s.held_until > p_now);
+  WHERE (
+    SELECT (SELECT h.id FROM {jobs} h WHERE h.id = s.job_id AND h.claim = s.claim AND h.state + 0 = 1 LIMIT 1)
+    FROM {slots} s
+    WHERE s.kind = w.kind AND s.alone_key = w.key AND s.held_until > p_now LIMIT 1) IS NULL;
   RETURN CASE WHEN v_kinds IS NULL THEN 0 ELSE {promote}(v_kinds, v_keys) END;
 END $$""",
     )
