@@ -309,6 +309,17 @@ async def test_a_counter_is_pruned_once_it_says_nothing_any_more(
     assert value(path, "SELECT count(*) FROM fastjobs_throttles") == 0
 
 
+async def test_starts_of_a_throttle_that_had_more_places_count_in_the_fewer(
+    store: SQLStore, clock: Clock
+) -> None:
+    low = (await store.take([Throttled("mails", "", 5, SECOND, 3)]))[0]
+    high = (await store.take([Throttled("mails", "", 5, SECOND, 2)]))[0]
+    await store.settle([(low, 0, clock.now()), (high, 2, clock.now())])
+    (taken,) = await store.take([Throttled("mails", "", 3, SECOND, 3)])
+    assert len(taken.slots) == 1
+    assert taken.wait == SECOND
+
+
 async def test_marks_of_every_sort_in_one_batch_do_what_they_do_alone(store: SQLStore, path: Path) -> None:
     await store.push(
         [
