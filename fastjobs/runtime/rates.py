@@ -76,10 +76,10 @@ class _Turns:
 
     def after(self, now: int, wait: int, step: int) -> int:
         """Microseconds until the turn of one more."""
-        if wait <= step and self.soon <= now:
+        if wait * 4 <= step and self.soon <= now:
             self.soon = now + wait  # it came a moment too early, so it goes before those that wait behind it
             return wait
-        turn = max(self.next, now + wait)
+        turn = max(self.next, now + wait, self.soon + step)
         # Each starts a moment after its turn, and that is what the next one's place counts from.
         self.next = turn + step + step // 100
         return min(turn - now, DAY)

@@ -61,6 +61,8 @@ SHORT = Focus(acts=("deploy",), pause=4.0, rough=(0.0,), outages=0.0, bursts=0.8
 FROZEN = Focus(acts=("freeze as it stops",), pause=1.0, rough=(0.0,), outages=0.0, kinds=("slow", "deaf"))
 FAILING = Focus(acts=("step the clock",), faults=(Fault.BEFORE,), rough=(0.4,), outages=0.0)
 BUSY = Focus(acts=("step the clock",), faults=(Fault.BUSY,), rough=(0.8,), outages=0.0)
+LIMITED = Focus(kinds=("once", "newest", "few", "rated", "lanes"), bursts=0.3)
+TIMELY = Focus(acts=("step the clock",), rough=(0.0,), outages=0.0, kinds=LIMITED.kinds, bursts=0.3)
 CALM = Focus(acts=("step the clock",), rough=(0.0,), outages=0.0)
 
 

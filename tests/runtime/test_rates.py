@@ -234,6 +234,34 @@ async def test_what_is_not_settled_stays_taken(queue: Queue, store: Looking, clo
     assert len(starts) > 4
 
 
+async def test_a_claim_that_comes_after_its_places_ran_out_starts_nothing(
+    queue: Queue, store: Looking, clock: Clock, seen: list[Ran]
+) -> None:
+    """As where the process was frozen between the two: others may have had the places since."""
+    ran: list[float] = []
+
+    @queue.kind("rated", rate=Throttle(1, per=1), attempts=1)
+    async def rated() -> None:
+        ran.append(clock.monotonic())
+
+    take = store.take
+
+    async def frozen_after_it(asked: Sequence[Throttled]) -> list[Places]:
+        places = await take(asked)
+        if not ran and clock.monotonic() < 11:
+            clock.step(11)
+        return places
+
+    store.take = frozen_after_it  # type: ignore[method-assign]
+    await rated.push()
+    async with queue.running():
+        await clock.pass_time(10)
+        assert ran == []
+        assert {each.outcome for each in seen} == {Outcome.HELD_BACK}
+        await clock.pass_time(3)
+    assert len(ran) == 1
+
+
 # By value.
 
 

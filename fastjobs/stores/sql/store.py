@@ -57,7 +57,9 @@ class SQLStore:
 
     extras: ClassVar[Extra] = (
         Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.DONE_IN | Extra.LISTEN | Extra.LIFECYCLE
-    )
+        | Extra.UNIQUE | Extra.LATEST | Extra.ONE_AT_A_TIME | Extra.AT_ONCE | Extra.HOLD_BACK
+        | Extra.NAMES | Extra.THROTTLE | Extra.PRUNE
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """The claim and the marks on Postgres, each a function of the database's: one round trip, and plans that stay.
 
 A queue's table is empty one minute and huge the next. Statistics, or a plan, of the empty minute would read all of the
-huge one, so each function pins its plans: nothing but nested loops over indexes, planned once. An EXISTS would be made a join of, which
-reads all there is where that was nothing: a subquery with a LIMIT is left alone. A function is made by
-the version of the tables that it's named after, and never replaced, so that an older instance keeps its own.
+huge one, so each function pins its plans: nothing but nested loops over indexes, planned once. An EXISTS is planned as
+a join, which would still read all of a table that was empty then: a subquery with a LIMIT is left alone. A function is
+made by the version of the tables that it's named after, and never replaced, so that an older instance keeps its own.
 Each step inside is a statement of its own: at READ COMMITTED it then sees what has been committed until it began.
 Longer than 300 lines, as a function's text is read in one piece.
 """
@@ -370,7 +370,8 @@ BEGIN
                 FROM unnest(a_ids, a_kinds, a_keys, a_claims, a_ends) WITH ORDINALITY u(id, kind, key, claim, ends, nth)
                 ORDER BY u.kind COLLATE "C", u.key, u.nth) f
               WHERE s.kind = f.kind AND s.alone_key = f.key AND s.job_id <> f.id AND (
-                SELECT h.id FROM {jobs} h WHERE h.id = s.job_id AND h.claim = s.claim AND h.state + 0 = 1 LIMIT 1) IS NULL
+                SELECT h.id FROM {jobs} h WHERE h.id = s.job_id AND h.claim = s.claim AND h.state + 0 = 1 LIMIT 1
+              ) IS NULL
               RETURNING s.job_id
             )
             SELECT v_won || array_agg(t.job_id) INTO v_won FROM taken t;
