@@ -92,7 +92,10 @@ class Hammer:
     def _kind(
         self, queue: fastjobs.Queue, name: str, store: Limited, recorder: Recorder
     ) -> fastjobs.Kind[Work]:
-        @queue.kind(name, **{**SETTINGS[name], "attempts": ATTEMPTS, "backoff": 0.05})
+        settings = SETTINGS[name].copy()
+        settings.update({"attempts": ATTEMPTS, "backoff": 0.05})
+
+        @queue.kind(name, **settings)
         async def handler(work: Work) -> None:
             job = fastjobs.current_job()
             recorder.write("start", job.id, store.claim_of(job.id, job.attempt), work.ref, job.attempt)
