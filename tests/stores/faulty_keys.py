@@ -20,7 +20,9 @@ from fastjobs.stores.memory import Memory, _Key, _Row, _State
 from fastjobs.stores.outcomes import InTheWay
 from fastjobs.stores.staging import Staged
 from fastjobs.testing.suite.subject import key_of
-from tests.stores.faulty import told_by, told_in_a_transaction_by
+from tests.stores.faulty import FAULTS, TRANSACTION_FAULTS, told_by, told_in_a_transaction_by
+
+__all__ = ["FAULTS", "TRANSACTION_FAULTS"]
 
 
 def _pushing(change: Callable[[NewJob], NewJob], name: str) -> type[Memory]:
@@ -522,18 +524,13 @@ class CountsWhatItPassesOver(Memory):
 
 
 told_by("test_a_claim_that_passed_over_jobs_does_not_leave_others_behind")(CountsWhatItPassesOver)
-told_by("test_jobs_that_wait_for_another_use_up_no_limit_of_their_kind")(
-    type(
-        "LeavesAKindWhoseFirstWaits",
-        (Memory,),
-        {"claim": lambda self, kinds, limit, **more: _leaves(self, kinds, limit, **more)},
-    )
-)
 
 
-async def _leaves(store: Memory, kinds: Sequence[Claimable], limit: int, **more: Any) -> Claimed:
-    blocked = {row.kind for row in store._rows.values() if row.alone in store._busy and not row.counts}
-    return await Memory.claim(store, [each for each in kinds if each.kind not in blocked], limit, **more)
+@told_by("test_jobs_that_wait_for_another_use_up_no_limit_of_their_kind")
+class LeavesAKindWhoseFirstWaits(Memory):
+    async def claim(self, kinds: Sequence[Claimable], limit: int, **more: Any) -> Claimed:
+        blocked = {row.kind for row in self._rows.values() if row.alone in self._busy and not row.counts}
+        return await super().claim([each for each in kinds if each.kind not in blocked], limit, **more)
 
 
 @told_by("test_a_job_that_waits_for_another_takes_no_place_of_its_kind")
@@ -1023,6 +1020,14 @@ class CountsByTheWindow(Counters):
         return super()._take(asked, now)
 
 
+class CountsItsOwnPlacesAlone(Counters):
+    def _take(self, asked: Throttled, now: int) -> Places:
+        here = self._taken.get((asked.name, asked.key), {})
+        for slot in [slot for slot in here if slot >= asked.most]:
+            del here[slot]
+        return super()._take(asked, now)
+
+
 class FreesWhatDied(Counters):
     """At once after the time that it's kept for them."""
 
@@ -1043,7 +1048,7 @@ class FreesWhatDied(Counters):
         self._open -= {places.until for places, _, _ in started}
 
 
-for _counters, _test in (
+_COUNTERS: list[tuple[type[Counters], str]] = [
     (AnswersTakesInAnotherOrder, "test_a_take_asks_for_several_in_any_order"),
     (TellsTheWaitOfTheLastPlace, "test_the_wait_is_never_later_than_the_next_place_is_free"),
     (SettlesNothing, "test_places_that_did_not_start_are_free_again"),
@@ -1053,14 +1058,16 @@ for _counters, _test in (
     (SettlesWhoeverHasThem, "test_places_that_were_lost_are_left_to_whoever_has_them_now"),
     (SettlesWhoeverHasThem, "test_places_settled_twice_are_settled_once"),
     (CountsFromTheSettle, "test_places_are_settled_before_they_are_lost_though_late"),
+    (CountsItsOwnPlacesAlone, "test_a_throttle_that_has_fewer_places_counts_the_starts_of_all"),
     (FreesWhatDied, "test_places_that_nobody_settles_are_free_ten_seconds_and_per_later"),
     *(
         (SettlesAllAsFree, f"test_no_window_of_a_history_has_more_than_most_starts[{rate}]")
         for rate in ("1 in 1 s", "3 in 4 s", "5 in 25 s", "14 in 1 s")
     ),
     (CountsByTheWindow, "test_no_window_of_a_history_has_more_than_most_starts[5 in 25 s]"),
-):
-    told_by(_test)(_counting(_counters))
+]
+for _kind_of, _test in _COUNTERS:
+    told_by(_test)(_counting(_kind_of))
 
 
 class _CountsThenTakesPlaces(Memory):
@@ -1079,8 +1086,8 @@ told_by("test_takes_of_several_at_once_wait_for_nobody_who_waits_for_them")(_Cou
 
 
 def _pruning(
-    failed_for: Callable[[int], int] = lambda each: each,
-    limit: Callable[[int], int] = lambda each: each,
+    for_longer_than: Callable[[int], int] = lambda each: each,
+    at_most: Callable[[int], int] = lambda each: each,
     answer: Callable[[int], int] = lambda each: each,
     *,
     name: str,
@@ -1088,20 +1095,20 @@ def _pruning(
     """A store that prunes something else than it was asked, or answers something else than it did."""
 
     class Prunes(Memory):
-        async def prune(self, *asked: int) -> int:
-            return answer(await super().prune(failed_for(asked[0]), limit(asked[1])))
+        async def prune(self, failed_for: int, limit: int) -> int:
+            return answer(await super().prune(for_longer_than(failed_for), at_most(limit)))
 
     Prunes.__name__ = name
     return Prunes
 
 
 told_by("test_a_prune_removes_jobs_that_failed_longer_ago")(
-    _pruning(failed_for=lambda each: each - 1, name="PrunesAMicrosecondEarly")
+    _pruning(for_longer_than=lambda each: each - 1, name="PrunesAMicrosecondEarly")
 )
 told_by("test_a_prune_removes_jobs_that_failed_longer_ago")(
-    _pruning(limit=lambda each: 0, name="PrunesNothing")
+    _pruning(at_most=lambda each: 0, name="PrunesNothing")
 )
-told_by("test_a_prune_removes_at_most_its_limit")(_pruning(limit=lambda each: 1000, name="PrunesAll"))
+told_by("test_a_prune_removes_at_most_its_limit")(_pruning(at_most=lambda each: 1000, name="PrunesAll"))
 told_by("test_prunes_at_once_count_each_row_once")(
     _pruning(answer=lambda each: each and each + 1, name="CountsPrunedRowsTwice")
 )

@@ -24,8 +24,7 @@ from fastjobs.testing.suite.keys_in_transactions import KeysInTransactions
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.transactions import Transactions
 from fastjobs.testing.suite.ways import WAYS, App
-from tests.stores import faulty_keys  # noqa: F401 - it adds to the lists of `faulty`
-from tests.stores.faulty import FAULTS, TRANSACTION_FAULTS
+from tests.stores.faulty_keys import FAULTS, TRANSACTION_FAULTS
 
 
 class Suite(StoreSuite):

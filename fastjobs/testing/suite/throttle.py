@@ -162,6 +162,20 @@ class Throttle(Subject):
         assert len((await _take(throttle, 9, most=5, per=20)).slots) == 3
         assert (await _take(throttle, 9, most=3, per=20)).slots == ()
 
+    async def test_a_throttle_that_has_fewer_places_counts_the_starts_of_all(
+        self, store: Store, clock: Clock
+    ) -> None:
+        """As an instance has that was deployed with a lower rate, beside those that were not."""
+        throttle = _throttle(store)
+        first = await _take(throttle, 3, most=5, per=20)
+        last = await _take(throttle, 2, most=5, per=20)
+        await throttle.settle([(first, 0, clock.now()), (last, 2, clock.now())])
+        none = await _take(throttle, 2, most=2, per=20)
+        assert none.slots == ()
+        assert 0 < none.wait <= 20 * SECOND
+        clock.advance(20)
+        assert len((await _take(throttle, 2, most=2, per=20)).slots) == 2
+
     async def test_a_throttle_may_have_ten_thousand_places(self, store: Store, clock: Clock) -> None:
         throttle = _throttle(store)
         taken = await _take(throttle, 9_000, most=10_000)
