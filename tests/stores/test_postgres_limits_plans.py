@@ -6,14 +6,14 @@ It's counted what is read of tables and indexes, with statistics of the empty ta
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple
 
 import pytest
 
 from fastjobs.core.claiming import Claimed
 from fastjobs.core.job import Job, NewJob
-from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, TryAgain
+from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.stores.sql.tables import make_tables
 from tests.databases.postgres import Database, Server
 from tests.stores.postgres_link import HOLD, NOW, SECOND, Hot, connect, make, of
@@ -62,7 +62,7 @@ async def database(postgres: Server) -> AsyncIterator[Database]:
     database = postgres.create_database()
     make(database, make_tables())
     for table in ("jobs", "slots", "names", "throttles", "kinds"):
-        database.execute(f"ALTER TABLE fastjobs_{table} SET (autovacuum_enabled = off)")  # type: ignore[arg-type]
+        database.execute(f"ALTER TABLE fastjobs_{table} SET (autovacuum_enabled = off)")
     database.execute(f"INSERT INTO fastjobs_kinds (kind, held_until) VALUES ('back', {NOW + 20 * HOLD})")
     database.execute("INSERT INTO fastjobs_kinds (kind) VALUES ('mail'), ('limited'), ('alone')")
     yield database
@@ -163,7 +163,7 @@ async def _everything(hot: Hot, when: str, most: int) -> None:
         assert read.rows < 100, f"{name} read a whole table, {when}"
         assert read.entries <= most, f"{name} read {read.entries} entries, {when}"
 
-    def new(key: str, **more: object) -> NewJob:
+    def new(key: str, **more: Any) -> NewJob:
         return NewJob("keyed", f'"{key}"', key=key.encode().ljust(32), one_at_a_time=True)._replace(**more)
 
     many = [new(str(n)) for n in range(20)]
@@ -183,21 +183,19 @@ async def _everything(hot: Hot, when: str, most: int) -> None:
     await reads_little("a claim that parks", claim)
     assert len(found) == 21
 
-    def marks(*make: Callable[[Job], object]) -> Callable[[], Awaitable[Sequence[Kept]]]:
-        some = [each(found.pop()) for each in make]
-        return lambda: hot.mark(*some)  # type: ignore[arg-type]
+    some = iter(found)
+
+    def marks(make: Callable[[Job], Mark], count: int) -> Callable[[], Awaitable[list[Kept]]]:
+        made = [make(job) for job in itertools.islice(some, count)]
+        assert len(made) == count
+        return lambda: hot.mark(*made)
 
     await reads_little("Extend", lambda: hot.mark(*(Extend(job.id, job.claim, 2 * HOLD) for job in found)))
-    await reads_little("Done", marks(*[lambda job: Done(job.id, job.claim)] * 5))
-    await reads_little(
-        "others",
-        marks(
-            *[lambda job: TryAgain(job.id, job.claim, 99 * SECOND, "x")] * 4,
-            *[lambda job: Fail(job.id, job.claim, "x")] * 4,
-        ),
-    )
-    await reads_little("GiveBack", marks(*[lambda job: GiveBack(job.id, job.claim, 99 * SECOND)] * 4))
-    await reads_little("HoldBack", marks(*[lambda job: HoldBack(job.id, job.claim, -HOLD)] * 4))
+    await reads_little("Done", marks(lambda job: Done(job.id, job.claim), 5))
+    await reads_little("TryAgain", marks(lambda job: TryAgain(job.id, job.claim, 99 * SECOND, "x"), 4))
+    await reads_little("Fail", marks(lambda job: Fail(job.id, job.claim, "x"), 4))
+    await reads_little("GiveBack", marks(lambda job: GiveBack(job.id, job.claim, 99 * SECOND), 4))
+    await reads_little("HoldBack", marks(lambda job: HoldBack(job.id, job.claim, -HOLD), 4))
     throttled = ["mails", "others"], ["1", "2"], [10, 10], [SECOND, SECOND], [2, 2]
     await reads_little("taking places", lambda: hot.fetch(hot.statements.take, *throttled, hot.now))
     settled = ["mails"] * 2, ["1"] * 2, [0, 1], [hot.now + 10 * SECOND] * 2, [hot.now, None]

@@ -388,7 +388,8 @@ BEGIN
                 FROM unnest(a_ids, a_kinds, a_keys, a_claims, a_ends) WITH ORDINALITY u(id, kind, key, claim, ends, nth)
                 ORDER BY u.kind COLLATE "C", u.key, u.nth) f
               WHERE s.kind = f.kind AND s.alone_key = f.key AND s.job_id <> f.id AND (
-                SELECT h.id FROM "own"."fastjobs_jobs" h WHERE h.id = s.job_id AND h.claim = s.claim AND h.state + 0 = 1 LIMIT 1) IS NULL
+                SELECT h.id FROM "own"."fastjobs_jobs" h WHERE h.id = s.job_id AND h.claim = s.claim AND h.state + 0 = 1 LIMIT 1
+              ) IS NULL
               RETURNING s.job_id
             )
             SELECT v_won || array_agg(t.job_id) INTO v_won FROM taken t;
