@@ -299,7 +299,9 @@ told_by("test_at_most_holds_back_no_earlier_time")(
 told_by("test_of_one_push_the_last_latest_of_a_key_says_when")(
     _moving(lambda row, run_at, _: max(row.run_at, run_at), "TakesTheLastTimeOfABatch")
 )
-told_by("test_a_moved_job_takes_its_place_by_its_new_time")(_moving(lambda *_: None, "AnswersWithoutMoving"))
+told_by("test_a_moved_job_takes_its_place_by_its_new_time")(
+    _moving(lambda row, run_at, at_most: None, "AnswersWithoutMoving")
+)
 
 
 @told_by("test_a_latest_push_moves_a_job_to_a_given_time")

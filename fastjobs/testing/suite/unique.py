@@ -7,11 +7,12 @@ import random
 
 import pytest
 
-from fastjobs.core.job import NewJob
+from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.store import Extra, Store, supports
 from fastjobs.testing.clock import Clock
 from fastjobs.testing.suite.subject import (
+    ENDS,
     HOLD,
     MINUTE,
     SECOND,
@@ -143,10 +144,9 @@ class Unique(Subject):
 
     async def test_a_job_that_ended_has_no_key(self, store: Store) -> None:
         need(store, Extra.UNIQUE)
-        for end in (lambda job: Done(job.id, job.claim), lambda job: Fail(job.id, job.claim, "x")):
-            make: MakeMark = end
+        for end in (ENDS["Done"], ENDS["Fail"]):
             assert await push_one(store, keyed("1")) is not None
-            assert await mark(store, make(await take_one(store))) == [Kept.YES]
+            assert await mark(store, end(await take_one(store))) == [Kept.YES]
         assert await push_one(store, keyed("2")) is not None
         assert await payloads(store) == ["2"]
 
@@ -207,7 +207,7 @@ class Unique(Subject):
     async def test_a_batch_of_give_backs_takes_each_key_once(self, store: Store, clock: Clock) -> None:
         """Two jobs of a key may be held at once: one pushed as the other ran. One of them has it back."""
         need(store, Extra.UNIQUE)
-        jobs = []
+        jobs: list[Job] = []
         for n in range(6):
             await push_one(store, keyed(str(n), str(n % 2)))
             jobs.append(await take_one(store))
