@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
@@ -11,6 +10,7 @@ from fastjobs.core.job import Job
 from fastjobs.core.marks import Done, Extend, Kept, TryAgain
 from fastjobs.store import Extra, Store
 from fastjobs.testing.clock import Clock
+from fastjobs.testing.suite.chance import Chance
 from fastjobs.testing.suite.subject import (
     ENDS,
     HOLD,
@@ -173,7 +173,7 @@ class AtOnce(Subject):
         held: dict[tuple[str, int], int] = {}
         dead: set[tuple[str, int]] = set()
         done: list[str] = []
-        chance = random.Random(3)  # noqa: S311 - a test wants the same numbers each time
+        chance = Chance(3)
         terms = of(at_once=most, hold=10 * SECOND, attempts=1000)
 
         async def work(through: Store, job: Job, until: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import ClassVar
 
 import pytest
@@ -11,6 +10,7 @@ from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.store import Extra, Store, supports
 from fastjobs.testing.clock import Clock
+from fastjobs.testing.suite.chance import Chance
 from fastjobs.testing.suite.model import Model
 from fastjobs.testing.suite.subject import (
     HOLD,
@@ -150,7 +150,7 @@ class _History:
     """A random history, on kinds that earlier ones left empty."""
 
     def __init__(self, seed: int, store: Store, other: Store, clock: Clock) -> None:
-        self._chance = random.Random(seed)  # noqa: S311 - a test wants the same numbers each time
+        self._chance = Chance(seed)
         self._seed = seed
         self._stores = store, other
         self._clock = clock

@@ -6,7 +6,6 @@ Longer than 300 lines, as it's one subject: each way that a job's claim may end 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
 
 import pytest
@@ -15,6 +14,7 @@ from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, TryAgain
 from fastjobs.store import Extra, Store, supports
 from fastjobs.testing.clock import Clock
+from fastjobs.testing.suite.chance import Chance
 from fastjobs.testing.suite.subject import (
     ENDS,
     HOLD,
@@ -312,7 +312,7 @@ class OneAtATime(Subject):
         """On two instances, some of which die with what they hold, while others push; and no job is forgotten."""
         need(store, Extra.ONE_AT_A_TIME)
         keys = [str(n) for n in range(5)]
-        chance = random.Random(11)  # noqa: S311 - a test wants the same numbers each time
+        chance = Chance(11)
         terms = of(hold=10 * SECOND, attempts=1000)
         held: dict[tuple[str, int], tuple[str, int]] = {}
         dead: set[tuple[str, int]] = set()

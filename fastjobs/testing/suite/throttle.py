@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
 from fastjobs.store import Extra, Places, Store, Throttled, ThrottleStore, supports
 from fastjobs.testing.clock import Clock
+from fastjobs.testing.suite.chance import Chance
 from fastjobs.testing.suite.subject import SECOND, Subject, need
 
 _LOST_AFTER = 10 * SECOND
@@ -219,7 +219,7 @@ class Throttle(Subject):
     ) -> None:
         _throttle(store)
         asked = [Throttled("mails", str(n), 5, SECOND, 1) for n in range(8)]
-        chance = random.Random(5)  # noqa: S311 - a test wants the same numbers each time
+        chance = Chance(5)
         answers = await asyncio.gather(
             *(
                 _throttle([store, other][n % 2]).take(chance.sample(asked, len(asked)))
@@ -239,7 +239,7 @@ class Throttle(Subject):
         """Takers that start some of what they took at any time until it's lost, settle late, or die."""
         _throttle(store)
         most, per = rate[0], rate[1] * SECOND
-        chance = random.Random(most)  # noqa: S311 - a test wants the same numbers each time
+        chance = Chance(most)
         history: list[str] = []
         starts: list[int] = []
         open: list[tuple[int, Places, int, int]] = []
