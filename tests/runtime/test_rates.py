@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -344,8 +344,8 @@ async def test_by_that_raises_fails_the_job_as_its_handler_would(
 
 
 @pytest.mark.parametrize("key", [None, 1.5, True, b"x"])
-async def test_by_that_answers_no_key_fails_the_job(queue: Queue, key: object, seen: list[Ran]) -> None:
-    @queue.kind("letter", rate=Throttle(1, per=1, by=lambda n: key), attempts=1)  # type: ignore[arg-type,return-value]
+async def test_by_that_answers_no_key_fails_the_job(queue: Queue, key: Any, seen: list[Ran]) -> None:
+    @queue.kind("letter", rate=Throttle(1, per=1, by=lambda n: key), attempts=1)
     async def letter(n: int) -> None: ...
 
     await letter.push(1)
@@ -402,8 +402,7 @@ class Own:
             raise answer
         if answer == "hang":
             await asyncio.Event().wait()
-        found: float = answer
-        return found
+        return cast("float", answer)
 
 
 async def test_a_limiter_is_asked_before_each_job_and_holds_its_kind_back(
