@@ -86,6 +86,9 @@ class Hammered:
         print(f"  violations: {json.dumps(rules)}", flush=True)
         if self._control != "none":
             rule = CAUGHT_BY[self._control]
+            found = [each for each in found if each.rule == rule][:2]
+            for each in found:
+                print(f"  {each.rule}: {each.what}")
             print(
                 f"  the control was {'caught' if rules[rule] else 'NOT caught'} by the rule: {rule}",
                 flush=True,

@@ -83,6 +83,10 @@ class Hammer:
             queue = fastjobs.Queue(store, workers=_WORKERS, hold=self._hold, poll=POLL, grace=1)
             kinds = {name: self._kind(queue, name, store, recorder) for name in KINDS}
             async with queue.running():
+                if self._name.endswith("-0"):
+                    # More than may run or start at once, however slow the machine is. Not where one begins anew.
+                    for name in ("one", "paced"):
+                        await kinds[name].push_many(Work(ref=f"{self._name}-first-{n}") for n in range(8))
                 await asyncio.gather(self._pushes(kinds), self._pushes_in(kinds, engine))
                 while time.monotonic() < until and await left(engine):
                     await asyncio.sleep(0.2)
@@ -117,18 +121,27 @@ class Hammer:
         """A kind, and a value of it."""
         over = (time.monotonic() - self._began) / (self._end - self._began)
         # What a rate keeps waiting isn't pushed to the very end.
-        name = self._random.choice([each for each in KINDS if over < 0.7 or each not in RATES])
+        some = [each for each in KINDS if over < 0.7 or each not in RATES]
+        (name,) = self._random.choices(some, [0.5 if each in RATES else 1 for each in some])
         self._number += 1
         if name in UNIQUE:
             ref = f"key {self._random.randrange(KEYS)}"
         elif name == "named":
             # Several processes come to each of these names, about as often as not.
-            ref = f"name {int((time.monotonic() - self._began) * 10)} {self._random.randrange(2)}"
+            ref = f"name {int((time.monotonic() - self._began) * 4)} {self._random.randrange(2)}"
         elif name == "each":
             ref = f"{self._random.randrange(KEYS)}-{self._name}-{self._number}"
         else:
             ref = f"{self._name}-{self._number}"
         return name, Work(ref=ref)
+
+    def _count(self, name: str) -> int:
+        """How many to push in one call: of what has a rate more now and then than may start in its time."""
+        if name in ("named", "latest"):
+            return 1
+        if name in RATES:
+            return 20 if self._random.random() < 0.08 else 1
+        return 4 if self._random.random() < 0.2 else 1
 
     def _asked(self, name: str, work: Work) -> dict[str, Any]:
         return {

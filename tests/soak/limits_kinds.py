@@ -31,7 +31,7 @@ ALONE = frozenset({"turn", "latest", "all"})
 UNIQUE = ALONE | {"unique"}
 """One job waits for each value."""
 RATES: Mapping[str, Rate] = {
-    "paced": Rate(10, 500_000),
+    "paced": Rate(6, 500_000),
     "each": Rate(6, 1_000_000, by_ref=True),
     "all": Rate(12, 1_000_000),
 }
