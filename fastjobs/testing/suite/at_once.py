@@ -20,6 +20,7 @@ from fastjobs.testing.suite.subject import (
     Subject,
     claim,
     mark,
+    mark_in_the_end,
     need,
     of,
     payloads,
@@ -188,8 +189,8 @@ class AtOnce(Subject):
                 return
             del held[job.id, job.claim]
             if chance.random() < 0.2:
-                await through.mark([TryAgain(job.id, job.claim, 0, "x")])
-            elif await through.mark([Done(job.id, job.claim)]) == [Kept.YES]:
+                await mark_in_the_end(through, TryAgain(job.id, job.claim, 0, "x"))
+            elif await mark_in_the_end(through, Done(job.id, job.claim)) == [Kept.YES]:
                 done.append(job.id)
 
         async def worker(through: Store) -> None:

@@ -14,6 +14,7 @@ from fastjobs.testing.suite.subject import (
     Subject,
     claim,
     mark,
+    mark_in_the_end,
     need,
     of,
     payloads,
@@ -192,7 +193,7 @@ class HoldingBack(Subject):
         jobs = await take(store)
         kept = await asyncio.gather(
             *(
-                mark([store, other][n % 2], HoldBack(job.id, job.claim, (1 + n) * SECOND))
+                mark_in_the_end([store, other][n % 2], HoldBack(job.id, job.claim, (1 + n) * SECOND))
                 for n, job in enumerate(jobs)
             )
         )

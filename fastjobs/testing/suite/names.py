@@ -16,6 +16,7 @@ from fastjobs.testing.suite.subject import (
     claim,
     keyed,
     mark,
+    mark_in_the_end,
     need,
     of,
     payloads,
@@ -211,7 +212,7 @@ class Names(Subject):
             await push_one(store, _named("1", f"name {n}", keep_name=10 * SECOND))
             job = await take_one(store)
             kept, *ids = await asyncio.gather(
-                mark(store, Done(job.id, job.claim)),
+                mark_in_the_end(store, Done(job.id, job.claim)),
                 *(push_one(other, _named('"gone"', f"name {n}")) for _ in range(4)),
             )
             assert (kept, ids) == ([Kept.YES], [None] * 4)

@@ -26,6 +26,7 @@ from fastjobs.testing.suite.subject import (
     key_of,
     keyed,
     mark,
+    mark_in_the_end,
     need,
     of,
     payloads,
@@ -337,8 +338,8 @@ class OneAtATime(Subject):
                 return
             del held[this]
             if chance.random() < 0.3:
-                await through.mark([TryAgain(*this, chance.choice((0, SECOND)), "x")])
-            elif await through.mark([Done(*this)]) == [Kept.YES]:
+                await mark_in_the_end(through, TryAgain(*this, chance.choice((0, SECOND)), "x"))
+            elif await mark_in_the_end(through, Done(*this)) == [Kept.YES]:
                 left.discard(job.id)
 
         async def worker(through: Store) -> None:

@@ -24,6 +24,7 @@ from fastjobs.testing.suite.subject import (
     key_of,
     keyed,
     mark,
+    mark_in_the_end,
     need,
     of,
     payloads,
@@ -277,9 +278,9 @@ class Unique(Subject):
             for _ in range(15):
                 jobs = await take(through)
                 got.extend(job.id for job in jobs)
-                assert await mark(through, *(Done(job.id, job.claim) for job in jobs)) == [Kept.YES] * len(
-                    jobs
-                )
+                assert await mark_in_the_end(through, *(Done(job.id, job.claim) for job in jobs)) == [
+                    Kept.YES
+                ] * len(jobs)
 
         both = (store, other)
         await asyncio.gather(*(run(both[n % 2]) for n in range(4) for run in (pusher, claimer)))
@@ -297,7 +298,8 @@ class Unique(Subject):
             await push_one(store, keyed(str(n), str(n)))
             job = await take_one(store)
             kept, *ids = await asyncio.gather(
-                mark(store, back(job)), *(push_one(other, keyed('"new"', str(n))) for _ in range(4))
+                mark_in_the_end(store, back(job)),
+                *(push_one(other, keyed('"new"', str(n))) for _ in range(4)),
             )
             assert kept == [Kept.YES]
             assert sum(id is not None for id in ids) <= 1, "two pushes of one key were kept"
