@@ -296,12 +296,13 @@ async def test_a_name_that_is_taken_since_a_transaction_began_is_not_taken_twice
     store: SQLStore, database: Database, isolation_level: Any
 ) -> None:
     named = NewJob("mail", "null", name="welcome 7", keep_name=60 * 60 * SECOND)
-    await store.push([named])
+    await store.open()
     engine = create_engine(database.url("psycopg"), isolation_level=isolation_level)
     with engine.connect() as connection:
         connection.exec_driver_sql(
             "SELECT count(*) FROM fastjobs_names"
         )  # its snapshot, where it has but one
+        await store.push([named])
         (job,) = (await store.claim([of()], 1)).jobs
         assert await store.mark([Done(job.id, job.claim)]) == [YES]
         pusher = store.within(connection, lambda: None)

@@ -447,7 +447,7 @@ BEGIN
           SELECT h.ctid FROM unnest(v_lose_kinds) k(kind) CROSS JOIN LATERAL (
             SELECT j.ctid, j.kind, j.alone_key FROM "fastjobs_jobs" j WHERE j.kind = k.kind AND j.state = 0
               AND j.run_at >= p_floors[coalesce(array_position(p_kinds, k.kind), v_last)] AND j.run_at <= p_now
-            ORDER BY j.run_at, j.id LIMIT 500) h
+            ORDER BY j.run_at, j.id LIMIT 100) h
           WHERE (h.kind, h.alone_key) IN (SELECT s.kind, s.key FROM unnest(v_seen_kinds, v_seen_keys) s(kind, key)));
         v_lose := ARRAY(
           -- Not the state itself, or an index of all that wait would do, too.

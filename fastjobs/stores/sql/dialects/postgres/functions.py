@@ -23,7 +23,7 @@ TRY_AGAIN, FAIL, GIVE_BACK, EXTEND, HOLD_BACK = 1, 2, 3, 4, 5
 
 _ROUNDS = 8
 """How often a claim looks for others in place of jobs it passed over, before it's to be asked again."""
-_BEHIND = 500
+_BEHIND = 100
 """How many due jobs of a kind are looked at for more to park, where a claim met one whose key another has."""
 _PATIENT_ROUNDS = 4
 """After so many a claim leaves out the kinds whose jobs it parked: those that stand behind have their turn, too."""
