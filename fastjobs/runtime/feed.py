@@ -90,6 +90,8 @@ class Feed:
         self.outage = Outage(clock, "claim", poll)
         self._wake = asyncio.Event()
         self._wants_room = False
+        self._got_room = False
+        """Whether something has ended since the claim was asked."""
         self._soon: Timer | None = None
         self._soon_at = FAR
         self.pace = Pace(workers)
@@ -109,7 +111,7 @@ class Feed:
 
     def freed(self) -> None:
         """Something has ended: there may be room now."""
-        self._moved = True
+        self._moved = self._got_room = True
         if self._wants_room:
             self._wake.set()
 
@@ -169,6 +171,7 @@ class Feed:
         rates = self._rates
         while not self.stopping:
             self._wake.clear()
+            self._got_room = False
             ahead = self._ahead()
             target = self._workers + ahead
             load = self._load()
@@ -210,5 +213,6 @@ class Feed:
                     sleep = min(sleep, max(claimed.next_in / SECOND, 0.001))
                 if rates is not None:
                     sleep = rates.sleep(sleep)
-                # Due already and not taken: it's for a worker that is free, and none is.
-                await self._sleep(sleep, for_room=claimed.next_in == 0)
+                # Due already and not taken: it's for a worker that is free, and none was as it was asked.
+                if claimed.next_in != 0 or not self._got_room:
+                    await self._sleep(sleep, for_room=claimed.next_in == 0)
