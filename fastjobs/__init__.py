@@ -30,7 +30,9 @@ from fastjobs.core.errors import (
     StoreTimeout,
 )
 from fastjobs.core.outcome import Outcome, Ran
+from fastjobs.core.rate import Limiter, Throttle
 from fastjobs.core.request_id import CarryRequestID, request_id
+from fastjobs.core.unique import Unique
 from fastjobs.runtime.current import current_job
 from fastjobs.runtime.health import Health
 from fastjobs.runtime.kind import Kind
@@ -52,6 +54,8 @@ __version__ = "0.1.0"
 __all__ = [
     # the queue
     "Queue", "Kind", "Kinds", "current_job", "Permanent", "Retry", "Snooze", "Outcome", "Ran", "Health",
+    # which jobs wait, and how many run
+    "Unique", "Throttle", "Limiter",
     # where its jobs are kept
     "Store", "Extra", "supports", "Memory", "SQLStore", "sqlite", "raw",
     # beside a web app

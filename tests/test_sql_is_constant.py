@@ -74,7 +74,8 @@ def is_safe(node: ast.expr, names: set[str]) -> bool:
         case ast.Attribute():
             # Tables makes these from a prefix and a schema that it has checked.
             return (
-                re.fullmatch(r"(?:self\._?)?tables\.(?:prefix|schema|[a-z_]+\.name)", ast.unparse(node)) is not None
+                re.fullmatch(r"(?:self\._?)?tables\.(?:prefix|schema|[a-z_]+\.name)", ast.unparse(node))
+                is not None
             )
         case _:
             return False

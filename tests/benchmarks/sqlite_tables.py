@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.benchmarks import limits_tables
 from tests.benchmarks.frame import CPU, RATE, Ground, Ratio, Row, Table
 
 
@@ -78,6 +79,7 @@ TABLES = {
         (("core", "of a core", ".4f"), ("wrote", "wrote", "d")),
         rounds=1,
     ),
+    **limits_tables.TABLES,
 }
 
 

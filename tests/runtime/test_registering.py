@@ -235,7 +235,7 @@ def test_names_of_another_case_are_other_kinds() -> None:
 def test_an_option_that_there_is_none_of_is_refused() -> None:
     decorator: Any = a_queue().kind
     with pytest.raises(
-        RegistrationError, match="kind 'k': there is no option retries; there are attempts, backoff"
+        RegistrationError, match="kind 'k': there is no option retries; there are at_once, attempts, backoff"
     ):
         decorator("k", retries=3)(of_mail)
 

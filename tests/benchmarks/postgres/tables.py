@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from tests.benchmarks import limits_tables
 from tests.benchmarks.frame import CPU, RATE, Ratio, Row, Table
 from tests.benchmarks.postgres.environments import python_of
 from tests.benchmarks.postgres.server import ground
@@ -168,4 +169,6 @@ TABLES = {
             Ratio("cpu_us", "four", "one", "times the CPU a job of one process, by four"),
         ),
     ),
+    **limits_tables.TABLES,
+    **limits_tables.ON_SERVERS,
 }

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastjobs.core.job import NewJob
+from fastjobs.stores.sql.dialects.postgres import keyed
+from fastjobs.stores.sql.dialects.postgres.keyed_pushes import PATIENCE
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
-from fastjobs.stores.sql.operations import job_values
+from fastjobs.stores.sql.operations import has_keys, job_values
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
@@ -28,6 +30,8 @@ async def push(
     """
     if not jobs:
         return []
+    if has_keys(jobs):
+        return await _push_keyed(link, statements, jobs, now, notify, kinds)
     rows = [job_values(job, now) for job in jobs]
     if kinds is not None:
         await kinds.note(link, (row[0] for row in rows), now)
@@ -61,3 +65,18 @@ async def push(
             else link.fetch(statements.push_many, *columns)
         )
     return [str(id) for id in found[0][0]]
+
+
+async def _push_keyed(
+    link: Link,
+    statements: Statements,
+    jobs: Sequence[NewJob],
+    now: int,
+    notify: bool,
+    kinds: Kinds | None,
+) -> list[str | None]:
+    if kinds is not None:
+        await kinds.note(link, (job.kind for job in jobs), now)
+    told = statements.channel if notify else None
+    found = await link.fetch(statements.push_keyed, *keyed.columns(jobs, now), now, PATIENCE, told)
+    return keyed.ids_of(found[0][0])
