@@ -63,6 +63,8 @@ def is_safe(node: ast.expr, names: set[str]) -> bool:
             return node.id in names
         case ast.JoinedStr():
             return all(is_safe(part, names) for part in node.values)
+        case ast.Tuple():
+            return all(is_safe(part, names) for part in node.elts)
         case ast.FormattedValue():
             return is_safe(node.value, names)
         case ast.BinOp():

@@ -76,15 +76,17 @@ def make_keyed(tables: Tables) -> Keyed:
     """The statements for these tables."""
     jobs, kinds, names = f'"{tables.jobs.name}"', f'"{tables.kinds.name}"', f'"{tables.names.name}"'
     throttles = f'"{tables.throttles.name}"'
-    index = {
-        each: f'INDEXED BY "{tables.prefix}jobs_{each}"'
-        for each in ("held", "busy", "parked", "failed", "unique", "name")
-    }
+    by_held = f'INDEXED BY "{tables.prefix}jobs_held"'
+    by_busy = f'INDEXED BY "{tables.prefix}jobs_busy"'
+    by_parked = f'INDEXED BY "{tables.prefix}jobs_parked"'
+    by_failed = f'INDEXED BY "{tables.prefix}jobs_failed"'
+    by_unique = f'INDEXED BY "{tables.prefix}jobs_unique"'
+    by_name = f'INDEXED BY "{tables.prefix}jobs_name"'
     mine = "id = ? AND claim = ? AND state <> 3"
     ended = "held_until = 0, claim = claim + 1"
     whose = "RETURNING kind, alone_key"
     first_parked = (
-        f"SELECT p.id FROM {jobs} AS p {index['parked']} WHERE p.kind = %s AND p.alone_key = %s AND p.state = 2"
+        f"SELECT p.id FROM {jobs} AS p {by_parked} WHERE p.kind = %s AND p.alone_key = %s AND p.state = 2"
         " ORDER BY p.run_at, p.id LIMIT 1"
     )
     return Keyed(
@@ -94,27 +96,27 @@ def make_keyed(tables: Tables) -> Keyed:
             " ON CONFLICT (kind, unique_key) WHERE unique_key IS NOT NULL DO NOTHING RETURNING id"
         ),
         named=(
-            f"SELECT 1 FROM {jobs} {index['name']} WHERE name = ?"
+            f"SELECT 1 FROM {jobs} {by_name} WHERE name = ?"
             f" UNION ALL SELECT 1 FROM {names} WHERE name = ? AND until > ? LIMIT 1"
         ),
         waiting=(
-            f"SELECT id, run_at, coalesce(first_push_at, created_at), alone_key FROM {jobs} {index['unique']}"
+            f"SELECT id, run_at, coalesce(first_push_at, created_at), alone_key FROM {jobs} {by_unique}"
             " WHERE kind = ? AND unique_key = ?"
         ),
         move=f"UPDATE {jobs} SET run_at = ? WHERE id = ?",
         holder=(
-            f"SELECT 1 FROM {jobs} {index['busy']}"
+            f"SELECT 1 FROM {jobs} {by_busy}"
             " WHERE kind = ? AND alone_key = ? AND state = 1 AND held_until > ? LIMIT 1"
         ),
         park=f"UPDATE {jobs} SET state = 2 WHERE id IN (SELECT value FROM json_each(?))",
         wake=f"UPDATE {jobs} SET state = 0 WHERE id = ({first_parked % ('?', '?')}) RETURNING id",
         wake_reaped=(
             f"UPDATE {jobs} SET state = 0 WHERE id IN ("
-            f"SELECT ({first_parked % ('h.kind', 'h.alone_key')}) FROM {jobs} AS h {index['held']}"
+            f"SELECT ({first_parked % ('h.kind', 'h.alone_key')}) FROM {jobs} AS h {by_held}"
             " WHERE h.kind = ? AND h.state = 1 AND h.held_until <= ? AND h.alone_key IS NOT NULL)"
         ),
         held=(
-            f"SELECT count(*) FROM (SELECT 1 FROM {jobs} {index['held']}"
+            f"SELECT count(*) FROM (SELECT 1 FROM {jobs} {by_held}"
             " WHERE kind = ? AND state = 1 AND held_until > ? LIMIT ?)"
         ),
         keep_name=(
@@ -134,7 +136,7 @@ def make_keyed(tables: Tables) -> Keyed:
         give_back=(
             f"UPDATE {jobs} AS j SET state = 0, {ended}, attempts = max(attempts - 1, 0),"
             " run_at = coalesce(?, run_at), error = coalesce(?, error),"
-            f" unique_key = iif(EXISTS (SELECT 1 FROM {jobs} AS w {index['unique']}"
+            f" unique_key = iif(EXISTS (SELECT 1 FROM {jobs} AS w {by_unique}"
             " WHERE w.kind = j.kind AND w.unique_key = j.own_key AND w.id <> j.id), NULL, own_key)"
             f" WHERE {mine} {whose}"
         ),
@@ -146,20 +148,20 @@ def make_keyed(tables: Tables) -> Keyed:
         keys=(
             "WITH RECURSIVE keys(kind, alone_key) AS (VALUES (?, ?) UNION ALL SELECT n.kind, n.alone_key"
             f" FROM keys CROSS JOIN {jobs} AS n ON n.id = coalesce("
-            f"(SELECT p.id FROM {jobs} AS p {index['parked']} WHERE p.kind = keys.kind"
+            f"(SELECT p.id FROM {jobs} AS p {by_parked} WHERE p.kind = keys.kind"
             " AND p.alone_key > keys.alone_key AND p.state = 2 ORDER BY p.alone_key LIMIT 1), "
-            f"(SELECT p.id FROM {jobs} AS p {index['parked']} WHERE p.kind > keys.kind AND p.state = 2"
+            f"(SELECT p.id FROM {jobs} AS p {by_parked} WHERE p.kind > keys.kind AND p.state = 2"
             " ORDER BY p.kind, p.alone_key LIMIT 1)) LIMIT ?)"
-            f" SELECT kind, alone_key, EXISTS (SELECT 1 FROM {jobs} AS h {index['busy']} WHERE h.kind = keys.kind"
+            f" SELECT kind, alone_key, EXISTS (SELECT 1 FROM {jobs} AS h {by_busy} WHERE h.kind = keys.kind"
             " AND h.alone_key = keys.alone_key AND h.state = 1 AND h.held_until > ?) FROM keys LIMIT -1 OFFSET 1"
         ),
         old=(
-            f"SELECT * FROM (SELECT 1 FROM {jobs} {index['failed']} WHERE state = 3 AND failed_at < ? LIMIT 1)"
+            f"SELECT * FROM (SELECT 1 FROM {jobs} {by_failed} WHERE state = 3 AND failed_at < ? LIMIT 1)"
             f" UNION ALL SELECT * FROM (SELECT 1 FROM {names} WHERE until <= ? LIMIT 1)"
             f" UNION ALL SELECT * FROM (SELECT 1 FROM {throttles} WHERE free_at <= ? LIMIT 1) LIMIT 1"
         ),
         prune_failed=(
-            f"DELETE FROM {jobs} WHERE id IN (SELECT id FROM {jobs} {index['failed']}"
+            f"DELETE FROM {jobs} WHERE id IN (SELECT id FROM {jobs} {by_failed}"
             " WHERE state = 3 AND failed_at < ? ORDER BY failed_at LIMIT ?) RETURNING name, keep_name"
         ),
         prune_names=(
