@@ -81,7 +81,7 @@ _EACH = ("Done", "TryAgain", "GiveBack", "HoldBack", "Fail", "pushed", "run agai
 
 def _new(chance: random.Random) -> NewJob:
     kind = chance.choice([term.kind for term in TERMS])
-    key = f"{kind} {chance.randrange(6)}".encode().ljust(32)
+    key = f"{kind} {chance.randrange(25)}".encode().ljust(32)
     return NewJob(
         kind,
         "null",
@@ -120,7 +120,7 @@ async def test_claimers_pushers_prunes_sweeps_and_hands_that_retry_and_delete_ne
 
     async def claimer(store: fastjobs.SQLStore) -> None:
         while pushing:
-            claimed = await store.claim(TERMS, chance.randint(1, 8))
+            claimed = await store.claim(TERMS, chance.choice([1, 8, 40]))
             if not claimed.jobs:
                 await asyncio.sleep(0.002)
                 continue
@@ -134,8 +134,8 @@ async def test_claimers_pushers_prunes_sweeps_and_hands_that_retry_and_delete_ne
         nonlocal pushing
         pushing += 1
         rounds = 0
-        while (rounds := rounds + 1) <= 60 or (rounds < 3000 and any(counts[each] < 5 for each in _EACH)):
-            jobs = [_new(chance) for _ in range(chance.randint(1, 5))]
+        while (rounds := rounds + 1) <= 120 or (rounds < 3000 and any(counts[each] < 5 for each in _EACH)):
+            jobs = [_new(chance) for _ in range(chance.choice([1, 2, 40]))]
             if not in_tx:
                 count("pushed", sum(id is not None for id in await store.push(jobs)))
                 continue
