@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import cast
 
 import pytest
 from sqlalchemy import text
@@ -14,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 
 import fastjobs
 from fastjobs.core.job import Job
-from fastjobs.store import Claimable, Done, Fail, GiveBack, HoldBack, Kept, Mark, NewJob, TryAgain
+from fastjobs.store import Claimable, Done, Fail, GiveBack, HoldBack, Kept, Mark, NewJob, Pusher, TryAgain
 from tests.databases.postgres import Database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -80,7 +81,7 @@ _EACH = ("Done", "TryAgain", "GiveBack", "HoldBack", "Fail", "pushed", "run agai
 
 def _new(chance: random.Random) -> NewJob:
     kind = chance.choice([term.kind for term in TERMS])
-    key = f"{kind} {chance.randrange(6)}".encode().ljust(32)
+    key = f"{kind} {chance.randrange(25)}".encode().ljust(32)
     return NewJob(
         kind,
         "null",
@@ -114,9 +115,12 @@ async def test_claimers_pushers_prunes_sweeps_and_hands_that_retry_and_delete_ne
     counts: Counter[str] = Counter()
     pushing = 0
 
+    def count(what: str, more: int) -> None:
+        counts[what] += more
+
     async def claimer(store: fastjobs.SQLStore) -> None:
         while pushing:
-            claimed = await store.claim(TERMS, chance.randint(1, 8))
+            claimed = await store.claim(TERMS, chance.choice([1, 8, 40]))
             if not claimed.jobs:
                 await asyncio.sleep(0.002)
                 continue
@@ -126,19 +130,20 @@ async def test_claimers_pushers_prunes_sweeps_and_hands_that_retry_and_delete_ne
             for mark, kept in zip(marks, await store.mark(marks), strict=True):
                 counts[type(mark).__name__] += kept is Kept.YES
 
-    async def pusher(store: fastjobs.SQLStore, in_tx: bool) -> None:
+    async def push(store: fastjobs.SQLStore, in_tx: bool) -> None:
         nonlocal pushing
         pushing += 1
         rounds = 0
-        while (rounds := rounds + 1) <= 60 or (rounds < 3000 and any(counts[each] < 5 for each in _EACH)):
-            jobs = [_new(chance) for _ in range(chance.randint(1, 5))]
+        while (rounds := rounds + 1) <= 120 or (rounds < 3000 and any(counts[each] < 5 for each in _EACH)):
+            jobs = [_new(chance) for _ in range(chance.choice([1, 2, 40]))]
             if not in_tx:
-                counts["pushed"] += sum(id is not None for id in await store.push(jobs))
+                count("pushed", sum(id is not None for id in await store.push(jobs)))
                 continue
             async with AsyncSession(engine) as session:
                 # In one order over all transactions, as with any rows of the app's own.
                 for job in sorted(jobs, key=lambda job: (job.kind, job.key or b"", job.name or ""))[:1]:
-                    await store.within(session, lambda: None).push([job])  # type: ignore[misc]
+                    pusher = cast("Pusher", store.within(session, lambda: None))
+                    await pusher.push([job])
                 await (session.rollback() if chance.random() < 0.3 else session.commit())
         pushing -= 1
 
@@ -148,11 +153,11 @@ async def test_claimers_pushers_prunes_sweeps_and_hands_that_retry_and_delete_ne
             ids = [job.id for job in failed]
             chance.shuffle(ids)
             half = len(ids) // 2
-            counts["run again"] += sum(await store.run_again(ids[: half + 1]))
-            counts["deleted"] += sum(await store.delete(ids[half:]))
+            count("run again", sum(await store.run_again(ids[: half + 1])))
+            count("deleted", sum(await store.delete(ids[half:])))
             if chance.random() < 0.2:
-                counts["pruned"] += await store.prune(0, 1)
-            counts["swept"] += await store.sweep()
+                count("pruned", await store.prune(0, 1))
+            count("swept", await store.sweep())
             await asyncio.sleep(0.01)
 
     def so_many() -> int:
@@ -163,8 +168,8 @@ async def test_claimers_pushers_prunes_sweeps_and_hands_that_retry_and_delete_ne
 
     async def all_at_once() -> None:
         works: list[Callable[[], Awaitable[None]]] = [
-            *(lambda store=store: pusher(store, False) for store in stores[:3]),
-            lambda: pusher(stores[3], True),
+            *(lambda store=store: push(store, False) for store in stores[:3]),
+            lambda: push(stores[3], True),
             *(lambda store=store: claimer(store) for store in stores),
             *(lambda store=store: hand(store) for store in stores[4:]),
         ]
