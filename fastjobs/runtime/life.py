@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -66,6 +67,8 @@ class Life:
         self._claimables = claimables(kinds, settings)
         self._holds = {each.kind: each.hold for each in self._claimables}
         self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        """The one that the loop runs in."""
         self._teller = Teller(settings)
         self._runner = Runner(settings)
         self._ledger = Ledger(store, settings.clock, settings.poll)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MappingProxyType
@@ -206,7 +207,7 @@ class Queue:
         life = self._life
         if life is None:
             return
-        if _running_loop() is life.loop:
+        if threading.get_ident() == life.thread:
             life.feed.wake()
         elif not life.feed.woken:
             life.feed.woken = True

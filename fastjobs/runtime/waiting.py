@@ -45,7 +45,9 @@ async def limited(call: Awaitable[T], what: str, limit: float = STORE_LIMIT) -> 
             if exact.expired():
                 raise _late(what, limit) from late
             raise
-    entry = _limits().enter(limit)
+    task = asyncio.current_task()  # the one question to asyncio: before Python 3.12 each is a system call
+    assert task is not None
+    entry = _limits(task.get_loop()).enter(task, limit)
     try:
         return await call
     except asyncio.CancelledError:
@@ -81,9 +83,8 @@ class _Limits:
         self.loop = weakref.ref(loop)
         self._looks = False
 
-    def enter(self, limit: float) -> _Limited:
-        task, loop = asyncio.current_task(), self.loop()
-        assert task is not None
+    def enter(self, task: asyncio.Task[Any], limit: float) -> _Limited:
+        loop = self.loop()
         assert loop is not None
         entry = _Limited(self, task, loop.time() + limit)
         self.calls.add(entry)
@@ -110,9 +111,9 @@ _latest: _Limits | None = None
 """Those asked for last, nearly always the same: the look into a weak dictionary costs as much as the rest of it."""
 
 
-def _limits() -> _Limits:
+def _limits(loop: asyncio.AbstractEventLoop) -> _Limits:
     global _latest
-    loop, latest = asyncio.get_running_loop(), _latest
+    latest = _latest
     if latest is not None and latest.loop() is loop:
         return latest
     found = _all.get(loop)

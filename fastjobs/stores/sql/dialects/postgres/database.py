@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -23,7 +22,7 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
 from fastjobs.store import Places, Throttled
-from fastjobs.stores.sql import operations
+from fastjobs.stores.sql import forks, operations
 from fastjobs.stores.sql.dialects.postgres import claim as claiming
 from fastjobs.stores.sql.dialects.postgres import marks, push, throttles
 from fastjobs.stores.sql.dialects.postgres.clock import ServerClock
@@ -135,7 +134,7 @@ class Postgres:
         """Lets the connections of this loop go, once all that was asked before is done."""
         with self._lock:
             here = None
-            if self._pid == os.getpid():
+            if self._pid == forks.pid():
                 here = self._heres.pop(asyncio.get_running_loop(), None)
             if not self._heres:
                 # Whoever opens it again may have made the database anew.
@@ -300,7 +299,7 @@ class Postgres:
 
     def _running(self) -> list[_Here]:
         with self._lock:
-            heres = list(self._heres.values()) if self._pid == os.getpid() else []
+            heres = list(self._heres.values()) if self._pid == forks.pid() else []
         return [here for here in heres if here.on_loop.loop.is_running() and not here.on_loop.is_closed]
 
     async def _ready(self) -> _Here:
@@ -311,10 +310,10 @@ class Postgres:
     def _here(self) -> _Here:
         loop = asyncio.get_running_loop()
         with self._lock:
-            if self._pid != os.getpid():
+            if self._pid != forks.pid():
                 if self._heres:
                     _inherited.append(self._heres)
-                self._heres, self.pids, self._pid = {}, set(), os.getpid()
+                self._heres, self.pids, self._pid = {}, set(), forks.pid()
             found = self._heres.get(loop)
             if found is not None and not found.on_loop.is_closed:
                 return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -20,7 +19,7 @@ from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import GiveBack, Kept, Mark
 from fastjobs.store import Places, Throttled
-from fastjobs.stores.sql import migrations, operations
+from fastjobs.stores.sql import forks, migrations, operations
 from fastjobs.stores.sql.dialects.sqlite import claim as claiming
 from fastjobs.stores.sql.dialects.sqlite import files, gate, marks, pushing, throttles, upkeep
 from fastjobs.stores.sql.dialects.sqlite.begin import begin_to_write
@@ -80,7 +79,7 @@ class SQLite:
     async def close(self) -> None:
         """Has the writer end once it has done all that was asked of it, and waits for that."""
         with self._lock:
-            writer = self._writer if self._pid == os.getpid() else None
+            writer = self._writer if self._pid == forks.pid() else None
             self._writer = None
         if writer is not None:
             writer.stop()
@@ -201,10 +200,10 @@ class SQLite:
 
     def _running(self) -> Writer:
         with self._lock:
-            if self._pid != os.getpid():
+            if self._pid != forks.pid():
                 if self._writer is not None:
                     _inherited.append(self._writer)
-                self._writer, self._gate, self._pid = None, None, os.getpid()
+                self._writer, self._gate, self._pid = None, None, forks.pid()
             if self._writer is None or self._writer.is_stopping():
                 self._writer = Writer(self._open, f"fastjobs {self._tables.prefix}writer")
                 # One for the latest writer alone: each would keep its writer, connection and all, as long as this.
