@@ -93,6 +93,7 @@ def push(tables: Tables) -> Function:
 DECLARE
   v_ids bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(p_kinds)]);
   v_named boolean := EXISTS (SELECT 1 FROM unnest(p_names) n WHERE n IS NOT NULL);
+  v_had bigint[];
   v_id bigint; v_until bigint; v_run_at bigint;
   v_found record; r record;
   v_kinds text[]; v_keys bytea[];
@@ -153,7 +154,10 @@ BEGIN
         END IF;
         v_id := v_found.id;
         v_run_at := least(r.run_at, v_found.first + r.at_most);
-        UPDATE {jobs} j SET run_at = v_run_at WHERE j.id = v_id;
+        IF v_run_at <> v_found.run_at THEN
+          -- Otherwise one value a thousand times in a call would be a thousand versions of its row.
+          UPDATE {jobs} j SET run_at = v_run_at WHERE j.id = v_id;
+        END IF;
         IF v_found.state = 0 AND v_found.alone_key IS NOT NULL AND v_run_at > v_found.run_at THEN
           -- It was to run, and its end to wake the next of its key.
           v_kinds := v_kinds || r.kind;
@@ -168,11 +172,15 @@ BEGIN
   IF EXISTS (SELECT 1 FROM (SELECT u.nth, lag(u.nth) OVER (ORDER BY u.n) AS last FROM unnest(v_new) WITH ORDINALITY
       u(nth, n)) u WHERE u.nth < u.last) THEN
     -- Jobs that are due at once are claimed by their ids, so these get theirs in the order that they were given in.
+    v_had := v_ids;
     FOR r IN SELECT u.nth FROM unnest(v_new) u(nth) ORDER BY u.nth LOOP
       UPDATE {jobs} j SET id = DEFAULT WHERE j.id = v_ids[r.nth] RETURNING j.id INTO v_id;
-      -- A latest push later in the call has answered it, too.
-      v_ids := array_replace(v_ids, v_ids[r.nth], v_id);
+      v_ids[r.nth] := v_id;
     END LOOP;
+    -- Latest pushes later in the call have answered the id that it had: the new one is the greater of the two.
+    v_ids := ARRAY(
+      SELECT u.id FROM (SELECT u.nth, max(u.id) OVER (PARTITION BY u.had) AS id
+        FROM unnest(v_had, v_ids) WITH ORDINALITY u(had, id, nth)) u ORDER BY u.nth);
   END IF;
   IF v_kinds IS NOT NULL THEN
     PERFORM {promote}(v_kinds, v_keys);
