@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from fastjobs.core.errors import PushError, RegistrationError
+from fastjobs.core.text import one_line
 
 _KIND_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}\Z", re.ASCII)
 
@@ -28,7 +29,10 @@ def kind_name(name: str) -> str:
 def job_name(name: str) -> str:
     """The name, if a push may have it; else a PushError. Each database keeps it as it is, and apart from any other."""
     if not isinstance(name, str) or not 1 <= len(name) <= 200 or not (name.isascii() and name.isprintable()):
-        raise PushError(f"a push's name is 1 to 200 printable ASCII characters, and {name!r} is none")
+        raise PushError(
+            f"a push's name is 1 to 200 printable ASCII characters, and {one_line(repr(name), 250)} is none."
+            " Of a longer text, or one in other letters, take a hash: hashlib.sha256(text.encode()).hexdigest()"
+        )
     return name
 
 

@@ -143,9 +143,10 @@ class Kind(Generic[T]):
         commit, as from a cut connection or a StoreTimeout, the job may be kept or not.
 
         Where the kind is unique and a job of this value waits, nothing is pushed and it answers None; with `latest`
-        that job is moved to this push's time, and its id is answered. With a `name`, of 1 to 200 characters, it's
-        pushed once: while a job has the name, of any kind and failed ones too, and for the kind's `keep_name` after
-        that job's end, a push of it does nothing and answers None. StoreError where the store has no names.
+        that job is moved to this push's time, and its id is answered. With a `name`, of 1 to 200 printable ASCII
+        characters (else a PushError), it's pushed once: while a job has the name, of any kind and failed ones too,
+        and for the kind's `keep_name` after that job's end, a push of it does nothing and answers None. StoreError
+        where the store has no names.
         """
         queue = self._queue()
         return (await queue.push([self.job(value, at, after, name=name)]))[0]

@@ -209,6 +209,15 @@ async def test_a_name_that_cannot_be_is_a_push_error(queue: Queue, name: Any) ->
         await invoice.push(1, name=name)
 
 
+async def test_a_name_that_is_far_too_long_is_cut_in_its_error(queue: Queue) -> None:
+    @queue.kind("invoice")
+    async def invoice(n: int) -> None: ...
+
+    with pytest.raises(PushError, match="take a hash") as raised:
+        await invoice.push(1, name="x" * 1_000_000)
+    assert len(str(raised.value)) < 600
+
+
 async def test_a_name_that_is_taken_moves_no_job_of_the_value(queue: Queue, clock: Clock) -> None:
     @queue.kind("reindex", unique=Unique(latest=True))
     async def reindex(n: int) -> None: ...
