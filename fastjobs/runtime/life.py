@@ -243,6 +243,8 @@ class Life:
         self._runs.discard(run)
         if not ended.verdict.rated:
             self.feed.pace.took(ended.took)
+        if self._rates is not None and isinstance(ended.verdict.mark, HoldBack):
+            self._rates.held_back(run.kind.name, ended.verdict.mark.kind_for)
         if held and ended.verdict.mark is not None:
             asks = None if run.ending is None else ending.asks(run)
             if asks is None:

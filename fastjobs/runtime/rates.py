@@ -111,6 +111,8 @@ class Rates:
                 self._by[term.kind] = term
             else:
                 self._others.append(term if rate is None else replace(term, limit=OWN))
+        self._held_until: dict[str, float] = {}
+        """Until when kinds are held back by what their limiters said here: no claim is to come before the mark."""
         self._turns: defaultdict[tuple[str, str], _Turns] = defaultdict(_Turns)
         self._crowded = False
         """Whether jobs were refused by their values' rates in the claim before."""
@@ -139,14 +141,17 @@ class Rates:
                 if got.wait:
                     soonest = min(each.throttle.period / SECOND / 100, SOONEST)
                     each.blocked_until = now + min(max(got.wait / SECOND, soonest), LOOK)
-        terms = [*self._others, *self._by_terms(room)]
+        held = {kind for kind, until in self._held_until.items() if now < until}
+        terms = [*(term for term in self._others if term.kind not in held), *self._by_terms(room)]
         terms += [
             replace(each.term, limit=each.room())
             for each in self._rated
             if each.places is not None or now >= each.blocked_until
         ]
         # The store is asked something all the same, so that an outage is seen.
-        return terms or [replace(each.term, limit=0) for each in self._rated]
+        return terms or [
+            replace(term, limit=0) for term in (*self._others, *(each.term for each in self._rated))
+        ]
 
     def _by_terms(self, room: int) -> list[Claimable]:
         """Jobs that are refused take room and run nothing, so while there are some the rest has half of it."""
@@ -189,10 +194,16 @@ class Rates:
             else:
                 self._outage.over()
 
+    def held_back(self, kind: str, wait: int) -> None:
+        """Asks no claim for the kind for so many microseconds, as its limiter refused a job."""
+        until = self._clock.monotonic() + wait / SECOND
+        self._held_until[kind] = max(until, self._held_until.get(kind, 0.0))
+
     def sleep(self, seconds: float) -> float:
-        """How long to sleep, where it would be so many seconds: no longer than until places may be free."""
+        """How long to sleep, where it would be so many seconds: no longer than until a kind may start again."""
         now = self._clock.monotonic()
-        waits = [each.blocked_until - now for each in self._rated if each.blocked_until > now]
+        until = [*(each.blocked_until for each in self._rated), *self._held_until.values()]
+        waits = [each - now for each in until if each > now]
         return max(0.001, min([seconds, *waits]))
 
     def late(self, claimed: Claimed) -> list[Refused]:

@@ -435,6 +435,40 @@ async def test_a_limiter_is_asked_before_each_job_and_holds_its_kind_back(
     assert [ran.attempt for ran in seen if ran.kind == "mail" and ran.outcome is Outcome.DONE] == [1, 1]
 
 
+async def test_a_limiter_that_refused_is_not_asked_again_while_the_store_is_slow_to_hold_the_kind_back(
+    clock: Clock,
+) -> None:
+    slow = asyncio.Event()
+
+    class Slow(Memory):
+        async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
+            await slow.wait()
+            return await super().mark(marks)
+
+    queue = Queue(Slow(clock=clock), clock=clock, poll=3600, workers=4)
+    limiter = Own(5)
+    ran: list[float] = []
+
+    @queue.kind("mail", rate=limiter)
+    async def mail(n: int) -> None:
+        ran.append(clock.monotonic())
+
+    @queue.kind("free")
+    async def free() -> None: ...
+
+    await mail.push_many(range(40))
+    async with queue.running():
+        await clock.pass_time(0.5)
+        await free.push()
+        await clock.pass_time(0.5)
+        assert len(limiter.asked) <= 2
+        limiter.answers = [0]
+        slow.set()
+        await clock.pass_time(6)
+        assert len(ran) == 40
+        assert min(ran) >= 5
+
+
 async def test_a_limiter_that_lets_all_go_keeps_no_worker_idle(
     new_queue: Callable[..., Queue], clock: Clock
 ) -> None:
