@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from fastjobs.core.carrier import Carrier
+from fastjobs.core.cron import Cron
 from fastjobs.core.errors import (
     CarryError,
     ClaimLost,
@@ -25,12 +26,15 @@ from fastjobs.core.errors import (
     QueueError,
     RegistrationError,
     Retry,
+    ScheduleError,
     Snooze,
     StoreError,
     StoreTimeout,
 )
+from fastjobs.core.every import Every
 from fastjobs.core.outcome import Outcome, Ran
 from fastjobs.core.request_id import CarryRequestID, request_id
+from fastjobs.core.schedule import Schedule
 from fastjobs.runtime.current import current_job
 from fastjobs.runtime.health import Health
 from fastjobs.runtime.kind import Kind
@@ -52,13 +56,15 @@ __version__ = "0.1.0"
 __all__ = [
     # the queue
     "Queue", "Kind", "Kinds", "current_job", "Permanent", "Retry", "Snooze", "Outcome", "Ran", "Health",
+    # what runs at its times
+    "Cron", "Every", "Schedule",
     # where its jobs are kept
     "Store", "Extra", "supports", "Memory", "SQLStore", "sqlite", "raw",
     # beside a web app
     "lifespan", "jobs_in_tx", "InTx", "SyncInTx", "RequestIDMiddleware", "request_id", "CarryRequestID", "Carrier",
     # errors
-    "FastjobsError", "RegistrationError", "StoreError", "QueueError", "PushError", "PayloadError", "CarryError",
-    "NotAwaited", "NotCommitted", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
+    "FastjobsError", "RegistrationError", "ScheduleError", "StoreError", "QueueError", "PushError", "PayloadError",
+    "CarryError", "NotAwaited", "NotCommitted", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
 ]  # fmt: skip
 
 # The module behind each door, what of it is meant (all of it, where nothing is said), and the extra it needs.

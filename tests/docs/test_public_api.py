@@ -14,9 +14,9 @@ import fastjobs
 ROOT = Path(__file__).parent.parent.parent
 
 PUBLIC = """
-    CarryError CarryRequestID Carrier ClaimLost Extra FastjobsError Health InTx Kind Kinds LostWorker Memory NotAwaited
+    CarryError CarryRequestID Carrier ClaimLost Cron Every Extra FastjobsError Health InTx Kind Kinds LostWorker Memory NotAwaited
     NotCommitted OutOfAttempts Outcome PayloadError Permanent PushError Queue QueueError Ran RegistrationError RequestIDMiddleware
-    Retry SQLStore Snooze Store StoreError StoreTimeout SyncInTx current_job jobs_in_tx lifespan raw request_id sqlite
+    Retry SQLStore Schedule ScheduleError Snooze Store StoreError StoreTimeout SyncInTx current_job jobs_in_tx lifespan raw request_id sqlite
     supports
 """
 
