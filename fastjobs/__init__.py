@@ -33,8 +33,10 @@ from fastjobs.core.errors import (
 )
 from fastjobs.core.every import Every
 from fastjobs.core.outcome import Outcome, Ran
+from fastjobs.core.rate import Limiter, Throttle
 from fastjobs.core.request_id import CarryRequestID, request_id
 from fastjobs.core.schedule import Schedule
+from fastjobs.core.unique import Unique
 from fastjobs.runtime.current import current_job
 from fastjobs.runtime.health import Health
 from fastjobs.runtime.kind import Kind
@@ -58,6 +60,8 @@ __all__ = [
     "Queue", "Kind", "Kinds", "current_job", "Permanent", "Retry", "Snooze", "Outcome", "Ran", "Health",
     # what runs at its times
     "Cron", "Every", "Schedule",
+    # which jobs wait, and how many run
+    "Unique", "Throttle", "Limiter",
     # where its jobs are kept
     "Store", "Extra", "supports", "Memory", "SQLStore", "sqlite", "raw",
     # beside a web app

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from fastjobs.core.errors import RegistrationError
+from fastjobs.core.errors import PushError, RegistrationError
 
 _KIND_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}\Z", re.ASCII)
 
@@ -22,6 +22,13 @@ def kind_name(name: str) -> str:
         raise RegistrationError(
             f"a kind's name is 1 to 100 of A-Z a-z 0-9 . _ : - and begins with a letter or a digit: {name!r} is none"
         )
+    return name
+
+
+def job_name(name: str) -> str:
+    """The name, if a push may have it; else a PushError. Each database keeps it as it is, and apart from any other."""
+    if not isinstance(name, str) or not 1 <= len(name) <= 200 or not (name.isascii() and name.isprintable()):
+        raise PushError(f"a push's name is 1 to 200 printable ASCII characters, and {name!r} is none")
     return name
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from fastjobs.core.backoff import Backoff, wait
-from fastjobs.core.duration import SECOND, Seconds, micros
+from fastjobs.core.duration import DAY, SECOND, Seconds, micros
 from fastjobs.core.errors import RegistrationError
+from fastjobs.core.rate import Limiter, Throttle, rate
+from fastjobs.core.unique import Unique, unique
 
 PermanentIf = type[BaseException] | Iterable[type[BaseException]] | Callable[[BaseException], bool]
 """Errors that trying again won't mend: exception types, or a predicate of the exception."""
@@ -31,6 +33,14 @@ class KindSettings(TypedDict, total=False):
     """Errors that fail the job at once: exception types, or a predicate. Default none."""
     priority: int
     """Jobs of kinds of a higher priority are taken first. Default 0."""
+    unique: bool | Unique
+    """True, or a `Unique(…)`: one job waits for each value. Default False."""
+    at_once: int | None
+    """How many of its jobs may run at once, on all instances together. Default None: as many as there are workers."""
+    rate: Throttle | Limiter | None
+    """How fast its jobs may start, on all instances together: a `Throttle`, or a limiter of the app's own."""
+    keep_name: Seconds
+    """How long a `name=` of a push stays taken after its job has ended. Default a day."""
     process: bool
     """Run the handler, a plain `def` of a module, in a process of the queue's own: for CPU work. Default False."""
 
@@ -74,6 +84,21 @@ class KindOptions:
     permanent: Predicate | None
     priority: int
     process: bool
+    unique: Unique | None
+    at_once: int | None
+    rate: Throttle | Limiter | None
+    keep_name: int
+    """Microseconds."""
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether no two jobs of one value run at once."""
+        return self.unique is not None and self.unique.one_at_a_time
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether the end of one of its jobs may let the next one run."""
+        return self.at_once is not None or self.one_at_a_time
 
     def hold(self, most: int) -> int:
         """How long a claim of this kind holds its job, in microseconds: its timeout and 15 s, `most` at most."""
@@ -99,6 +124,13 @@ def checked(name: str, settings: KindSettings) -> KindOptions:
     process = settings.get("process", False)
     if not isinstance(process, bool):
         raise RegistrationError(f"kind {name!r}: process is True or False, not {process!r}")
+    at_once = settings.get("at_once")
+    if at_once is not None and (
+        isinstance(at_once, bool) or not isinstance(at_once, int) or not 1 <= at_once <= 1_000_000
+    ):
+        raise RegistrationError(
+            f"kind {name!r}: at_once is a whole number from 1 to 1,000,000, not {at_once!r}"
+        )
     backoff = settings.get("backoff")
     if inspect.iscoroutinefunction(backoff):
         raise RegistrationError(
@@ -108,6 +140,7 @@ def checked(name: str, settings: KindSettings) -> KindOptions:
         timeout = micros(settings.get("timeout", 60), "timeout", least=1000)
         if backoff is not None and not callable(backoff):
             wait(backoff, 1, 0.0)
+        keep_name = micros(settings.get("keep_name", DAY // SECOND), "keep_name")
     except ValueError as bad:
         raise RegistrationError(f"kind {name!r}: {bad}") from None
     return KindOptions(
@@ -117,4 +150,8 @@ def checked(name: str, settings: KindSettings) -> KindOptions:
         permanent=predicate(settings.get("permanent", ()), f"kind {name!r}"),
         priority=priority,
         process=process,
+        unique=unique(settings.get("unique", False), f"kind {name!r}"),
+        at_once=at_once,
+        rate=rate(settings.get("rate"), f"kind {name!r}"),
+        keep_name=keep_name,
     )

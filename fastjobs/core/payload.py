@@ -16,6 +16,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from fastjobs.core.errors import PayloadError, RegistrationError
 from fastjobs.core.refusal import why_not_json, why_not_same, why_unfit
 from fastjobs.core.sameness import Difference, difference, not_finite
+from fastjobs.core.unique import unordered
 
 T = TypeVar("T")
 
@@ -51,6 +52,11 @@ class Codec(Generic[T]):
             raise RegistrationError(
                 f"kind {kind!r}: its value can't be a {annotation!r}, as pydantic makes no JSON of it: {bad.message}"
             ) from bad
+
+    @property
+    def unordered(self) -> str | None:
+        """The first type in it whose JSON has no order of its own: "set" or "frozenset"."""
+        return None if self.empty else unordered(self._adapter.core_schema)
 
     def dump(self, value: T, most: int) -> str:
         """The payload of the value, at most `most` bytes; else a PayloadError that names the field.

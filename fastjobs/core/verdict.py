@@ -13,7 +13,7 @@ from fastjobs.core import backoff
 from fastjobs.core.duration import SECOND, micros
 from fastjobs.core.errors import PayloadError, Permanent, Retry, Snooze
 from fastjobs.core.job import Job
-from fastjobs.core.marks import Done, Fail, GiveBack, Mark, TryAgain
+from fastjobs.core.marks import Done, Fail, GiveBack, HoldBack, Mark, TryAgain
 from fastjobs.core.options import KindOptions, Predicate
 from fastjobs.core.outcome import Outcome
 from fastjobs.core.text import error_text
@@ -43,6 +43,8 @@ class Verdict:
     """Whether its kind's on_fail is to run once the mark is kept."""
     remark: str = ""
     """Something wrong beside the job's end, for the log."""
+    rated: bool = False
+    """Whether its rate held it back, so that its handler never began."""
 
 
 def verdict(
@@ -103,6 +105,16 @@ def verdict(
     return Verdict(
         TryAgain(job.id, job.claim, after, text), Outcome.RETRIED, _exception(error), text=text, remark=remark
     )
+
+
+def refused(job: Job, kind_for: int) -> Verdict:
+    """Its kind's limiter refused it: nothing of its kind is claimed for so long, and no attempt is counted."""
+    return Verdict(HoldBack(job.id, job.claim, kind_for), Outcome.HELD_BACK, rated=True)
+
+
+def not_its_turn(job: Job, after: int | None) -> Verdict:
+    """Its value's rate has no place: it waits so long, and no attempt is counted."""
+    return Verdict(GiveBack(job.id, job.claim, after), Outcome.HELD_BACK, rated=True)
 
 
 def unreadable(job: Job, error: PayloadError) -> Verdict:

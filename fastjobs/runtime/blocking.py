@@ -34,17 +34,25 @@ class BlockingPush(Generic[T]):
         *,
         at: datetime | None = None,
         after: Seconds | None = None,
+        name: str | None = None,
     ) -> str | None: ...
     @overload
-    def push(self, value: T, *, at: datetime | None = None, after: Seconds | None = None) -> str | None: ...
     def push(
-        self, value: Any = None, *, at: datetime | None = None, after: Seconds | None = None
+        self, value: T, *, at: datetime | None = None, after: Seconds | None = None, name: str | None = None
+    ) -> str | None: ...
+    def push(
+        self,
+        value: Any = None,
+        *,
+        at: datetime | None = None,
+        after: Seconds | None = None,
+        name: str | None = None,
     ) -> str | None:
         """As `Kind.push`, from a thread of the app's, a `def` route or a script.
 
         On a thread whose event loop runs it raises QueueError, as it would block the loop: `await kind.push(…)` there.
         """
-        return self._push([self._kind.job(value, at, after)])[0]
+        return self._push([self._kind.job(value, at, after, name=name)])[0]
 
     def push_many(
         self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None

@@ -13,7 +13,8 @@ from fastjobs.core.verdict import Cut
 from fastjobs.runtime import ending
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.ledger import BUSY_AGAIN
-from fastjobs.runtime.life import claimables
+from fastjobs.runtime.life import claimables, rates_of
+from fastjobs.runtime.rates import Refused
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
@@ -37,6 +38,7 @@ class Drain:
         self._runner = Runner(settings)
         self._teller = Teller(settings)
         self._runs: set[Run] = set()
+        self._rates = rates_of(store, settings, kinds, self._claimables)
         self._renewal = Renewal(store, settings.clock, self._runs, lambda run: None, settings.poll)
 
     async def run(self) -> int:
@@ -53,22 +55,36 @@ class Drain:
         try:
             while self._kinds:
                 asked = self._settings.clock.monotonic()
-                claimed = await limited(self._store.claim(self._claimables, 1), "a claim")
+                rates = self._rates
+                terms = self._claimables if rates is None else await rates.before(1, 1)
+                claimed = await limited(self._store.claim(terms, 1), "a claim")
+                refused: list[Refused] = []
+                if rates is not None:
+                    by_value = [job for job in claimed.jobs if rates.by_value(job)]
+                    refused = rates.late(claimed) or await rates.refuse(by_value, claimed.now)
+                    await rates.after(claimed, 1, 1)
                 for job in claimed.exhausted:
                     lost = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))
                     await self._on_fail(self._teller.exhausted(lost, lost.kind.options.attempts))
                 for job in claimed.jobs:
                     hold = self._holds[job.kind]
-                    await self._one(Run(job, self._kinds[job.kind], hold, asked, waited(job, claimed.now)))
-                    ran += 1
-                if not (claimed.jobs or claimed.exhausted or claimed.again):
+                    run = Run(job, self._kinds[job.kind], hold, asked, waited(job, claimed.now))
+                    if refused:
+                        await self._keep(self._runner.refused(run, refused[0]))
+                    else:
+                        ran += await self._one(run)
+                if rates is not None and rates.error is not None:
+                    raise rates.error
+                found = claimed.jobs or claimed.exhausted or claimed.again
+                if not found and not (rates is not None and rates.again):
                     break
         finally:
             renewing.cancel()
             self._runner.close()
         return ran
 
-    async def _one(self, run: Run) -> None:
+    async def _one(self, run: Run) -> bool:
+        """Runs it and keeps its end; answers whether its handler began."""
         self._runs.add(run)
         self._renewal.note(run)
         try:
@@ -76,6 +92,7 @@ class Drain:
         finally:
             self._runs.discard(run)
         await self._finish(self._give_back(run) if ended is None else self._keep(ended), cancelled)
+        return ended is None or not ended.verdict.rated
 
     async def _keep(self, ended: Ended[Run]) -> None:
         mark = ended.verdict.mark

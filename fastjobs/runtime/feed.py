@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from fastjobs.clock import Clock, Timer
 from fastjobs.core.duration import SECOND
 from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.rates import Rates
 from fastjobs.runtime.run import FAR
 from fastjobs.runtime.waiting import limited, pause, wait
 from fastjobs.store import Claimable, Claimed, Store
@@ -60,9 +61,12 @@ class Feed:
         took: Callable[[Claimed, float], None],
         stuck: Callable[[], None],
         opened: Callable[[], Awaitable[None]],
+        rates: Rates | None = None,
+        decide: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """`load` says how many jobs are in hand; `took` gets each claim and the monotonic time it was asked at.
 
+        `decide` asks the rates which of its jobs may start, where that is told after a claim, with the claim's now.
         `stuck` is called where jobs that were claimed ahead wait and no worker gets to them.
         """
         self._store = store
@@ -73,6 +77,8 @@ class Feed:
         self._load = load
         self._took = took
         self._stuck = stuck
+        self._rates = rates
+        self._decide = decide
         self._moved = False
         self._moved_at = 0.0
         """When it was last seen that a job had ended, or one was claimed."""
@@ -160,6 +166,7 @@ class Feed:
 
     async def run(self) -> None:
         """Claims until it's stopped."""
+        rates = self._rates
         while not self.stopping:
             self._wake.clear()
             ahead = self._ahead()
@@ -176,9 +183,8 @@ class Feed:
             free = max(0, self._workers - load)
             try:
                 await self._opened()
-                claimed = await limited(
-                    self._store.claim(self._kinds, room, ahead=max(0, room - free)), "a claim"
-                )
+                kinds = self._kinds if rates is None else await rates.before(room, free)
+                claimed = await limited(self._store.claim(kinds, room, ahead=max(0, room - free)), "a claim")
             except Exception as error:
                 self._pausing.clear()
                 await wait(self._pausing, self._clock, self.outage.failed(error))
@@ -190,11 +196,19 @@ class Feed:
             if claimed.jobs:
                 self._moved, self._moved_at = False, self._clock.monotonic()
             self._took(claimed, asked)
+            if rates is not None:
+                if self._decide is not None:
+                    await self._decide(claimed.now)
+                await rates.after(claimed, room, free)
+                if rates.again:
+                    continue
             if claimed.again:
                 await pause(self._clock, AGAIN * (1 + self._clock.random()))
             elif len(claimed.jobs) + len(claimed.exhausted) < room:
                 sleep = self._poll
                 if claimed.next_in:
                     sleep = min(sleep, max(claimed.next_in / SECOND, 0.001))
+                if rates is not None:
+                    sleep = rates.sleep(sleep)
                 # Due already and not taken: it's for a worker that is free, and none is.
                 await self._sleep(sleep, for_room=claimed.next_in == 0)

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overloa
 
 from fastjobs.core.duration import LAST, Seconds, instant, micros
 from fastjobs.core.errors import PushError, QueueError, RegistrationError
-from fastjobs.core.job import NewJob, kind_name
+from fastjobs.core.job import NewJob, job_name, kind_name
 from fastjobs.core.options import KindOptions, KindSettings, checked
 from fastjobs.core.payload import Codec
+from fastjobs.core.rate import Limiter, Throttle
+from fastjobs.core.unique import key_of
 from fastjobs.runtime.blocking import BlockingPush
 from fastjobs.runtime.crossing import Reference, reference
 from fastjobs.runtime.handlers import Signature, signature
 from fastjobs.runtime.pushing import AsyncPush, SyncPush, Unfinished
+from fastjobs.store import Extra, require
 
 if TYPE_CHECKING:
     from fastjobs.runtime import current
@@ -47,6 +50,16 @@ class Kind(Generic[T]):
                 )
             self.reference = reference(f"kind {name!r}", handler)
         self.codec: Codec[T] = Codec(name, self.signature.annotation)
+        if self.options.unique is not None and (found := self.codec.unordered):
+            raise RegistrationError(
+                f"kind {name!r}: its value has a {found} in it, whose JSON comes in any order, so unique= can't tell"
+                " whether two are the same. Take a sorted tuple, or give it a PlainSerializer(sorted)"
+            )
+        rate = self.options.rate
+        if isinstance(rate, Throttle) and rate.by is not None and not self.signature.takes_value:
+            raise RegistrationError(f"kind {name!r}: it has no value, so its Throttle takes no by=")
+        self.limiter: Limiter | None = None if isinstance(rate, Throttle) else rate
+        """What is asked before each of its jobs, where it's no Throttle."""
         self.failed: Callable[..., object] | None = None
         """What `on_fail` was given."""
         self.failed_takes_value = False
@@ -81,16 +94,46 @@ class Kind(Generic[T]):
         self.failed, self.failed_takes_value, self.failed_is_async = fn, takes.takes_value, takes.is_async
         return fn
 
+    @property
+    def needs(self) -> Extra:
+        """What its options need of a store; what its pushes need is a part of it."""
+        extras, rate = self._push_needs, self.options.rate
+        if self.options.at_once is not None:
+            extras |= Extra.AT_ONCE
+        if rate is not None:
+            extras |= Extra.THROTTLE if isinstance(rate, Throttle) else Extra.HOLD_BACK
+        return extras
+
+    @property
+    def _push_needs(self) -> Extra:
+        unique = self.options.unique
+        if unique is None:
+            return Extra(0)
+        extras = Extra.UNIQUE
+        if unique.latest:
+            extras |= Extra.LATEST
+        return extras | Extra.ONE_AT_A_TIME if unique.one_at_a_time else extras
+
     @overload
     async def push(
-        self: Kind[None], value: None = None, *, at: datetime | None = None, after: Seconds | None = None
+        self: Kind[None],
+        value: None = None,
+        *,
+        at: datetime | None = None,
+        after: Seconds | None = None,
+        name: str | None = None,
     ) -> str | None: ...
     @overload
     async def push(
-        self, value: T, *, at: datetime | None = None, after: Seconds | None = None
+        self, value: T, *, at: datetime | None = None, after: Seconds | None = None, name: str | None = None
     ) -> str | None: ...
     async def push(
-        self, value: Any = None, *, at: datetime | None = None, after: Seconds | None = None
+        self,
+        value: Any = None,
+        *,
+        at: datetime | None = None,
+        after: Seconds | None = None,
+        name: str | None = None,
     ) -> str | None:
         """Puts a job on the queue and answers its id: once this returns, the job is kept until it's done or failed.
 
@@ -98,14 +141,23 @@ class Kind(Generic[T]):
         PayloadError for a value that doesn't come back from JSON as it was, PushError for a time without a
         zone, CarryError for too much to carry, and what the database raises. After an error that came with the
         commit, as from a cut connection or a StoreTimeout, the job may be kept or not.
+
+        Where the kind is unique and a job of this value waits, nothing is pushed and it answers None; with `latest`
+        that job is moved to this push's time, and its id is answered. With a `name`, of 1 to 200 characters, it's
+        pushed once: while a job has the name, of any kind and failed ones too, and for the kind's `keep_name` after
+        that job's end, a push of it does nothing and answers None. StoreError where the store has no names.
         """
         queue = self._queue()
-        return (await queue.push([self.job(value, at, after)]))[0]
+        return (await queue.push([self.job(value, at, after, name=name)]))[0]
 
     async def push_many(
         self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
     ) -> list[str | None]:
-        """Puts a job on the queue for each value, all or none, and answers their ids in the same order."""
+        """Puts a job on the queue for each value, all or none, and answers their ids in the same order.
+
+        Of a unique kind, None stands where a job of that value waits, as one of an equal value before it in the same
+        call does.
+        """
         queue = self._queue()
         jobs = self.jobs(values, at, after)
         return await queue.push(jobs) if jobs else []
@@ -132,11 +184,25 @@ class Kind(Generic[T]):
         if is_sync:
             return SyncPush(self, cast("SyncPusher", pusher))
         store = cast("Store", tx) if pusher is tx else None
+        if store is not None:
+            require(store, self._push_needs, f"kind {self.name!r}")
         return AsyncPush(self, cast("Pusher", pusher), unfinished, store)
 
-    def job(self, value: T, at: datetime | None, after: Seconds | None, store: Store | None = None) -> NewJob:
+    def job(
+        self,
+        value: T,
+        at: datetime | None,
+        after: Seconds | None,
+        store: Store | None = None,
+        *,
+        name: str | None = None,
+    ) -> NewJob:
         """The job a push of this value would push."""
-        return self.jobs((value,), at, after, store)[0]
+        job = self.jobs((value,), at, after, store)[0]
+        if name is None:
+            return job
+        require(self._queue().store if store is None else store, Extra.NAMES, "push(name=…)")
+        return job._replace(name=job_name(name), keep_name=self.options.keep_name)
 
     def jobs(
         self, values: Iterable[T], at: datetime | None, after: Seconds | None, store: Store | None = None
@@ -156,9 +222,29 @@ class Kind(Generic[T]):
             raise PushError(f"after={after!r} is past the year 9999")
         most = queue.max_payload
         carried = queue.gather(store)
+        unique = self.options.unique
+        if unique is None:
+            return [
+                NewJob(
+                    kind=self.name, payload=self.codec.dump(value, most), at=due, after=wait, carried=carried
+                )
+                for value in values
+            ]
+        if store is not None:
+            require(store, self._push_needs, f"kind {self.name!r}")
         return [
-            NewJob(kind=self.name, payload=self.codec.dump(value, most), at=due, after=wait, carried=carried)
-            for value in values
+            NewJob(
+                kind=self.name,
+                payload=payload,
+                at=due,
+                after=wait,
+                key=key_of(payload),
+                latest=unique.latest,
+                at_most=unique.most,
+                one_at_a_time=unique.one_at_a_time,
+                carried=carried,
+            )
+            for payload in (self.codec.dump(value, most) for value in values)
         ]
 
     def _queue(self) -> Queue:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import StoreError
-from fastjobs.core.marks import GiveBack, Kept, Mark, TryAgain
+from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.core.verdict import Cut
 from fastjobs.runtime import ending
 from fastjobs.runtime.feed import Feed
@@ -25,10 +25,12 @@ from fastjobs.runtime.ledger import Entry, Ledger
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.listening import Listening
 from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.rates import Rates
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
 from fastjobs.runtime.settings import LET_GO, Settings
+from fastjobs.runtime.sweeping import Sweeping
 from fastjobs.runtime.telling import Teller, waited
 from fastjobs.runtime.waiting import limited, pause
 from fastjobs.runtime.workers import Workers, interrupt
@@ -69,6 +71,9 @@ class Life:
         self._ledger = Ledger(store, settings.clock, settings.poll)
         self._workers = Workers(self._runner, settings.workers, self._ended)
         self._renewal = Renewal(store, settings.clock, self._runs, self._lost, settings.poll)
+        self._rates = rates_of(store, settings, kinds, self._claimables)
+        self._undecided: list[Run] = []
+        """Jobs that are held and wait to be told whether their rate lets them start."""
         self.feed = Feed(
             store,
             settings.clock,
@@ -79,7 +84,13 @@ class Life:
             took=self._took,
             stuck=self._put_back_waiting,
             opened=self._open,
+            rates=self._rates,
+            decide=self._decide,
         )
+        self._runner.went = self.feed.wake
+        self._sweeping: Sweeping | None = None
+        if supports(store, Extra.PRUNE) and any(kind.options.one_at_a_time for kind in kinds.values()):
+            self._sweeping = Sweeping(store, settings.clock, self.feed.wake)
         self._workers.freed = self.feed.freed
         self._runner.closing = self._is_closed_around
         self._listening: Listening | None = None
@@ -110,6 +121,8 @@ class Life:
         """Starts the loops that have to be there until the stop is over, but for those that are."""
         loops = {"the ledger": self._ledger.run, "the renewal": self._renewal.run}
         loops |= {f"worker {n}": self._workers.work for n in range(self._settings.workers)}
+        if self._sweeping is not None:
+            loops["the sweep"] = self._sweeping.run
         self._tasks = [task for task in self._tasks if not task.done()]
         standing = {task.get_name() for task in self._tasks}
         self._tasks += [
@@ -170,6 +183,7 @@ class Life:
     # Claims and ends.
 
     def _took(self, claimed: Claimed, asked: float) -> None:
+        late = {each.job.id: each for each in self._rates.late(claimed)} if self._rates is not None else {}
         for job in claimed.exhausted:
             run = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))
             owed = self._teller.exhausted(run, self._kinds[job.kind].options.attempts)
@@ -192,14 +206,40 @@ class Life:
                 )
             self._runs.add(run)
             self._renewal.note(run)
-            self._workers.offer(run)
+            if job.id in late:
+                self._ended(self._runner.refused(run, late[job.id]))
+            elif self._rates is not None and self._rates.by_value(job):
+                self._undecided.append(run)
+            else:
+                self._workers.offer(run)
+
+    async def _decide(self, now: int) -> None:
+        """Starts the jobs that their values' rates let start, and puts the others back. A stop may have done so."""
+        undecided = self._undecided
+        if not undecided or self._rates is None:
+            return
+        refused = await self._rates.refuse([run.job for run in undecided], now)
+        held_back = {each.job.id: each for each in refused}
+        self._undecided = []
+        for run in undecided:
+            if run not in self._runs:
+                continue
+            if run.job.id in held_back:
+                self._ended(self._runner.refused(run, held_back[run.job.id]))
+            elif self.feed.stopping:
+                self._give_back(run)
+            else:
+                self._workers.offer(run)
+        if refused:
+            await asyncio.sleep(0)  # they take no worker, so nothing else would give the loop its turn
 
     def _ended(self, ended: Ended[Run]) -> None:
         run = ended.run
         # One that was left behind as the queue stopped has been given back, and may still come to its end.
         held = run in self._runs
         self._runs.discard(run)
-        self.feed.pace.took(ended.took)
+        if not ended.verdict.rated:
+            self.feed.pace.took(ended.took)
         if held and ended.verdict.mark is not None:
             asks = None if run.ending is None else ending.asks(run)
             if asks is None:
@@ -211,16 +251,26 @@ class Life:
         """Its handler called done_in: only where the job isn't done by that, its end is marked."""
         if ending.is_done(ended.run, kept, self._clock.monotonic()):
             self._teller.done_in(ended)
+            self._next(ended)
         elif kept is not None and ended.verdict.mark is not None:
             self._mark(ended.verdict.mark, ended.run, partial(self._kept, ended))
 
     def _kept(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
         mark = ended.verdict.mark
-        if kept is Kept.YES and isinstance(mark, TryAgain | GiveBack) and not self.feed.stopping:
-            self.feed.due_in((mark.after or 0) / SECOND)
+        if kept is Kept.YES and not self.feed.stopping:
+            if isinstance(mark, HoldBack):
+                self.feed.due_in(mark.kind_for / SECOND)
+            elif isinstance(mark, TryAgain | GiveBack):
+                self.feed.due_in((mark.after or 0) / SECOND)
+            self._next(ended)
         owed = self._teller.ended(ended, kept, resent)
         if owed is not None:
             self._workers.offer(owed)
+
+    def _next(self, ended: Ended[Run]) -> None:
+        """A job's end is kept: of a kind that runs so many at once, or a value at a time, the next may run."""
+        if ended.run.kind.options.in_turn and not self.feed.stopping:
+            self.feed.wake()
 
     def _mark(self, mark: Mark, run: Run, told: Callable[[Kept | None, bool], None]) -> None:
         self._ledger.add(Entry(mark, run.until, told))
@@ -237,8 +287,9 @@ class Life:
     # The stop.
 
     def _put_back_waiting(self) -> None:
-        for run in self._workers.withdraw():
+        for run in [*self._workers.withdraw(), *self._undecided]:
             self._give_back(run)
+        self._undecided = []
 
     async def _settled(self, feeding: asyncio.Task[None]) -> None:
         """Returns once the last claim has been answered, nothing runs, and every mark is kept."""
@@ -317,7 +368,18 @@ def claimables(kinds: Mapping[str, Kind[Any]], settings: Settings) -> list[Claim
             kind=name,
             hold=kind.options.hold(settings.hold),
             attempts=kind.options.attempts,
+            at_once=kind.options.at_once,
             priority=kind.options.priority,
+            ahead_ok=not kind.options.in_turn and kind.options.rate is None,
         )
         for name, kind in kinds.items()
     ]
+
+
+def rates_of(
+    store: Store, settings: Settings, kinds: Mapping[str, Kind[Any]], terms: Sequence[Claimable]
+) -> Rates | None:
+    """The rates of these kinds; None where none has one."""
+    if all(kind.options.rate is None for kind in kinds.values()):
+        return None
+    return Rates(store, settings.clock, kinds, terms, settings.poll)

@@ -31,15 +31,27 @@ class SyncPush(Generic[T]):
 
     @overload
     def push(
-        self: SyncPush[None], value: None = None, *, at: datetime | None = None, after: Seconds | None = None
+        self: SyncPush[None],
+        value: None = None,
+        *,
+        at: datetime | None = None,
+        after: Seconds | None = None,
+        name: str | None = None,
     ) -> str | None: ...
     @overload
-    def push(self, value: T, *, at: datetime | None = None, after: Seconds | None = None) -> str | None: ...
     def push(
-        self, value: Any = None, *, at: datetime | None = None, after: Seconds | None = None
+        self, value: T, *, at: datetime | None = None, after: Seconds | None = None, name: str | None = None
+    ) -> str | None: ...
+    def push(
+        self,
+        value: Any = None,
+        *,
+        at: datetime | None = None,
+        after: Seconds | None = None,
+        name: str | None = None,
     ) -> str | None:
         """As `Kind.push`, kept as the transaction commits, and not at all as it or its savepoint rolls back."""
-        return self._pusher.push([self._kind.job(value, at, after)])[0]
+        return self._pusher.push([self._kind.job(value, at, after, name=name)])[0]
 
     def push_many(
         self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
@@ -62,20 +74,30 @@ class AsyncPush(Generic[T]):
 
     @overload
     def push(
-        self: AsyncPush[None], value: None = None, *, at: datetime | None = None, after: Seconds | None = None
+        self: AsyncPush[None],
+        value: None = None,
+        *,
+        at: datetime | None = None,
+        after: Seconds | None = None,
+        name: str | None = None,
     ) -> Coroutine[Any, Any, str | None]: ...
     @overload
     def push(
-        self, value: T, *, at: datetime | None = None, after: Seconds | None = None
+        self, value: T, *, at: datetime | None = None, after: Seconds | None = None, name: str | None = None
     ) -> Coroutine[Any, Any, str | None]: ...
     def push(
-        self, value: Any = None, *, at: datetime | None = None, after: Seconds | None = None
+        self,
+        value: Any = None,
+        *,
+        at: datetime | None = None,
+        after: Seconds | None = None,
+        name: str | None = None,
     ) -> Coroutine[Any, Any, str | None]:
         """As `Kind.push`, kept as the transaction commits, and not at all as it or its savepoint rolls back.
 
         It's to be awaited: a commit with a push that never was raises NotAwaited, and doesn't commit.
         """
-        return self._later([self._kind.job(value, at, after, self._store)], lambda ids: ids[0])
+        return self._later([self._kind.job(value, at, after, self._store, name=name)], lambda ids: ids[0])
 
     def push_many(
         self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None

@@ -129,6 +129,8 @@ class Queue:
             raise RegistrationError(
                 f"a queue keeps its jobs in a store, such as SQLStore(engine) or Memory(), and {store!r} is none"
             )
+        for kind in self._kinds.values():
+            require(store, kind.needs, f"kind {kind.name!r}")
         self._store = store
 
     def registering(self, what: str) -> None:
@@ -149,6 +151,8 @@ class Queue:
             raise RegistrationError(
                 f"kind {kind.name!r} has a handler already: {place_of(self._kinds[kind.name].handler)}"
             )
+        if self._store is not None:
+            require(self._store, kind.needs, f"kind {kind.name!r}")
 
     # Running.
 

@@ -17,14 +17,17 @@ from typing import Any, cast
 from fastjobs.clock import Clock
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import PayloadError
-from fastjobs.core.verdict import Cut, unreadable, verdict
+from fastjobs.core.rate import Limiter
+from fastjobs.core.verdict import Cut, not_its_turn, refused, unreadable, verdict
 from fastjobs.runtime import driving
 from fastjobs.runtime.carrying import restore
 from fastjobs.runtime.deadlines import Deadlines
 from fastjobs.runtime.driving import Drive
 from fastjobs.runtime.ending import in_on_fail
+from fastjobs.runtime.limits import ATTEMPT, Limits
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.off_loop import OffLoop
+from fastjobs.runtime.rates import Refused
 from fastjobs.runtime.run import FAR, Ended, Owed, Run
 from fastjobs.runtime.settings import Settings
 from fastjobs.runtime.watching import Watch
@@ -41,6 +44,9 @@ class Runner:
         self._watch = Watch(driving.__file__)
         self.closing: Callable[[], bool] = lambda: False
         """Whether every task of the loop was cancelled, as by asyncio.run at its end."""
+        self.went: Callable[[], None] = lambda: None
+        """Called as a limiter of the app's own lets a job start: there may be more that it lets."""
+        self._limits = Limits(settings.clock)
 
     def close(self) -> None:
         """Stops its timer, and ends its threads as they're idle."""
@@ -58,6 +64,11 @@ class Runner:
             value = kind.codec.load(job.payload)
         except PayloadError as error:
             return Ended(run, unreadable(job, error), 0.0, error)
+        if kind.limiter is not None:
+            ended = await self._limited(run, kind.limiter, task)
+            if ended is not None:
+                return ended
+            self.went()
         is_async = kind.signature.is_async
         if kind.signature.takes_value:
             raised = await self._drive(run, is_async, kind.handler, value, task=task)
@@ -78,6 +89,32 @@ class Runner:
         chance = self._clock.random()
         made = verdict(run.job, run.kind.options, error, run.cut, chance, self._settings.permanent)
         return Ended(run, made, took, raised)
+
+    def refused(self, run: Run, why: Refused) -> Ended[Run]:
+        """The end of a job that its value's rate refuses, or whose `by=` raised: that is as if its handler had."""
+        if why.error is None:
+            return Ended(run, not_its_turn(run.job, why.after), 0.0)
+        chance = self._clock.random()
+        made = verdict(run.job, run.kind.options, why.error, None, chance, self._settings.permanent)
+        return Ended(run, made, 0.0, why.error)
+
+    async def _limited(self, run: Run, limiter: Limiter, task: asyncio.Task[Any] | None) -> Ended[Run] | None:
+        """Asks the kind's own limiter, in the job's context. The job's end where it isn't to start; None to go on."""
+        answers: list[object] = []
+
+        async def ask() -> None:
+            answers.append(await limiter.attempt(run.kind.name))
+
+        raised = await self._drive(run, True, ask, task=task, seconds=ATTEMPT)
+        if run.cut in (Cut.STOP, Cut.LOST) or (raised is not None and self.closing()):
+            cut = run.cut or Cut.STOP
+            stopped = raised or asyncio.CancelledError()
+            return Ended(run, verdict(run.job, run.kind.options, stopped, cut, 0.0), 0.0, raised)
+        late, run.cut = run.cut is Cut.TIMEOUT, None
+        if late:
+            raised = TimeoutError(f"its limiter gave no answer in {ATTEMPT:g} s")
+        wait = self._limits.answered(run.kind.name, answers[0] if answers else None, raised)
+        return Ended(run, refused(run.job, wait), 0.0) if wait else None
 
     async def on_fail(self, owed: Owed) -> None:
         """Runs the kind's on_fail in the current task; what it raises goes to the log."""
@@ -111,10 +148,12 @@ class Runner:
         *values: object,
         held: bool = True,
         task: asyncio.Task[Any] | None = None,
+        seconds: float | None = None,
     ) -> BaseException | None:
         """Runs one handler to its end, in this task and a fresh context; answers what it raised.
 
-        One that isn't async runs in a thread; `held` says whether the job is held meanwhile.
+        `seconds` is what it may take, in place of its kind's timeout. One that isn't async runs in a thread; `held`
+        says whether the job is held meanwhile.
         """
         if task is None:
             task = asyncio.current_task()
@@ -123,9 +162,10 @@ class Runner:
         if self._settings.carry:
             context.run(restore, self._settings.carry, run.carried)
         run.task, run.started = task, self._clock.monotonic()
-        in_process = run.kind.reference if held else None
+        in_process = run.kind.reference if held and seconds is None else None
         if in_process is None:
-            run.deadline = run.started + run.kind.options.timeout / SECOND
+            may_take = run.kind.options.timeout / SECOND if seconds is None else seconds
+            run.deadline = run.started + may_take
             self._deadlines.add(run)
         if is_async:
             self._watch.began()

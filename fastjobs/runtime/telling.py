@@ -91,6 +91,10 @@ class Teller:
             if log.isEnabledFor(logging.DEBUG):
                 say(logging.DEBUG, "a job is done", **run.fields(), took=f"{ended.took:.3f}s")
             return
+        if verdict.rated:
+            if log.isEnabledFor(logging.DEBUG):
+                say(logging.DEBUG, "a job was held back by its rate", **run.fields())
+            return
         if run.cut is Cut.STOP and isinstance(verdict.mark, GiveBack):
             say(logging.INFO, "a job was stopped with the queue, and runs again", **run.fields())
             return

@@ -2,7 +2,8 @@
 
 Each staged push stands at the transaction it was made in, which may be a savepoint. A savepoint that is
 released hands its pushes to the one around it, one that is rolled back drops them, and the outermost commit
-delivers what is left. It imports SQLAlchemy, so `Memory` imports it at the first `within`.
+delivers what is left. It imports SQLAlchemy, so `Memory` imports it at the first `within`. Longer than 300 lines,
+as sessions and connections tell of their ends in two ways, which are read against each other.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from fastjobs.core.errors import NotAwaited, StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.store import Ender, Pusher, SyncEnder, SyncPusher
+from fastjobs.stores.outcomes import InTheWay
 
 
 class Staged(NamedTuple):
@@ -36,9 +38,13 @@ class Staged(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Hooks:
-    """What a store gives to stage with: `new` makes the jobs, the other two are `within`'s."""
+    """What a store gives to stage with: `new` makes the jobs, the other two are `within`'s.
 
-    new: Callable[[Sequence[NewJob]], Staged]
+    `new` is also given what stands for the outermost transaction, and raises InTheWay where the jobs have to wait for
+    another's.
+    """
+
+    new: Callable[[Sequence[NewJob], object], Staged]
     committed: Callable[[], None]
     unfinished: Callable[[], str | None]
 
@@ -99,7 +105,11 @@ class _SyncStager:
         stage.join(hooks)
 
     def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        return self._stage.push(self._tx, jobs, self._hooks)
+        while True:
+            try:
+                return self._stage.push(self._tx, jobs, self._hooks)
+            except InTheWay as met:
+                met.over_in_thread()
 
 
 class _Stager:
@@ -112,8 +122,12 @@ class _Stager:
         stage.join(hooks)
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        # Beginning a transaction may do I/O, by a driver's way or a listener of the app's.
-        return await self._tx.run_sync(self._stage.push, jobs, self._hooks)
+        while True:
+            try:
+                # Beginning a transaction may do I/O, by a driver's way or a listener of the app's.
+                return await self._tx.run_sync(self._stage.push, jobs, self._hooks)
+            except InTheWay as met:
+                await met.over()
 
 
 class _Stage:
@@ -132,7 +146,7 @@ class _Stage:
 
     def push(self, tx: Any, jobs: Sequence[NewJob], hooks: Hooks) -> list[str | None]:
         level = self.level(tx)
-        staged = hooks.new(jobs)
+        staged = hooks.new(jobs, self)
         self._pushed[level].append((staged, hooks))
         return staged.ids
 
@@ -151,12 +165,13 @@ class _Stage:
             self._pushed[to] += pushed
 
     def drop(self, level: object) -> None:
-        for staged, _ in self._pushed.pop(level, ()):
+        # The latest first: what it changed is as the one before it had it.
+        for staged, _ in reversed(self._pushed.pop(level, [])):
             staged.drop()
 
     def end(self) -> None:
         """The outermost transaction has ended: what it didn't deliver is gone."""
-        for level in list(self._pushed):
+        for level in reversed(list(self._pushed)):
             self.drop(level)
         self._joined.clear()
 
@@ -224,10 +239,10 @@ class _ConnectionStage(_Stage):
         return self._current(tx)
 
     def end(self) -> None:
-        super().end()
-        for staged, _ in self._released:
+        for staged, _ in reversed(self._released):
             staged.drop()
         self._released.clear()
+        super().end()
 
     def _current(self, connection: Connection) -> Transaction | None:
         """The innermost transaction. It takes what the savepoints released in it had."""

@@ -65,7 +65,7 @@ def test_the_hold_is_the_timeout_and_fifteen_seconds_and_never_more_than_the_que
         ({"permanent": in_time}, "so it's a plain function, not async"),
         (
             {"retries": 3},
-            "there is no option retries; there are attempts, backoff, permanent, priority, process, timeout",
+            "there is no option retries; there are at_once, attempts, backoff, keep_name, permanent, priority, process, rate, timeout, unique",
         ),
         ({"retries": 3, "delay": 1}, "there is no option delay, retries;"),
     ],

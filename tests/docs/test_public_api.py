@@ -14,9 +14,10 @@ import fastjobs
 ROOT = Path(__file__).parent.parent.parent
 
 PUBLIC = """
-    CarryError CarryRequestID Carrier ClaimLost Cron Every Extra FastjobsError Health InTx Kind Kinds LostWorker Memory NotAwaited
-    NotCommitted OutOfAttempts Outcome PayloadError Permanent PushError Queue QueueError Ran RegistrationError RequestIDMiddleware
-    Retry SQLStore Schedule ScheduleError Snooze Store StoreError StoreTimeout SyncInTx current_job jobs_in_tx lifespan raw request_id sqlite
+    Carrier CarryError CarryRequestID ClaimLost Cron Every Extra FastjobsError Health InTx Kind Kinds Limiter
+    LostWorker Memory NotAwaited NotCommitted OutOfAttempts Outcome PayloadError Permanent PushError Queue
+    QueueError Ran RegistrationError RequestIDMiddleware Retry SQLStore Schedule ScheduleError Snooze Store
+    StoreError StoreTimeout SyncInTx Throttle Unique current_job jobs_in_tx lifespan raw request_id sqlite
     supports
 """
 

@@ -195,6 +195,32 @@ async def test_the_done_in_program_tops_up_once_and_sends_for_a_receipt(
     assert capsys.readouterr().out == "ada has 10 now\n"
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("snippet", ["unique"], indirect=True)
+async def test_the_unique_program_indexes_each_post_once_and_writes_one_invoice(
+    snippet: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await snippet.main()
+    told = sorted(capsys.readouterr().out.splitlines())
+    assert told == ["order 7 has its invoice", "post 1 is indexed", "post 2 is indexed"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("snippet", ["limits"], indirect=True)
+async def test_the_limits_program_keeps_to_each_accounts_rate_and_to_the_limiters_word(
+    snippet: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await snippet.main()
+    assert capsys.readouterr().out.splitlines() == [
+        "account 1: ada",
+        "account 1: bob",
+        "account 1: eve",
+        "account 2: sue",
+        "4 jobs ran, and joe's waits for its turn",
+        "0 messages went, as the provider is busy",
+    ]
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     """A folder with the package `shop` in it, as the page has one make it."""

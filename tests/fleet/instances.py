@@ -8,7 +8,7 @@ from random import Random
 
 from fastjobs import Queue
 from fastjobs.store import Store
-from tests.fleet.kinds import Actor, Stage
+from tests.fleet.kinds import VALUES, Actor, Stage
 from tests.fleet.loop import SimLoop
 from tests.fleet.record import SECOND, Process
 from tests.fleet.referee import Referee
@@ -102,7 +102,8 @@ class Instance(Actor):
             if count > 1:
                 referee.acked(await self.kinds[kind].push_many(range(count)))
             else:
-                referee.acked([await self.kinds[kind].push(0, after=after)])
+                value = self._chance.randrange(VALUES) if kind in ("once", "newest", "lanes") else 0
+                referee.acked([await self.kinds[kind].push(value, after=after)])
         except Exception as error:
             referee.unheard += 1
             referee.say(f"{self.name} push of {kind} failed: {error}")
@@ -128,7 +129,8 @@ class Instance(Actor):
                 continue
             kind = chance.choice(self.stage.pushed)
             if chance.random() < self.stage.bursts:
-                await self.push("quick", count=chance.randrange(10, 40))
+                burst = "quick" if "quick" in self.stage.pushed else chance.choice(self.stage.pushed)
+                await self.push(burst, count=chance.randrange(10, 40))
             else:
                 await self.push(kind, after=chance.random() * 4 if chance.random() < 0.3 else 0)
 

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
-from fastjobs import Kind, Permanent, Queue, Retry, Snooze
+from fastjobs import Kind, Permanent, Queue, Retry, Snooze, Throttle, Unique
 from fastjobs.core.duration import micros
 from fastjobs.core.options import KindSettings
 from fastjobs.runtime.current import running_job
@@ -15,6 +15,9 @@ from fastjobs.runtime.run import Run
 from tests.fleet.loop import SimLoop
 from tests.fleet.record import Process
 from tests.fleet.referee import Referee
+
+VALUES = 3
+"""How many values requests push of a kind that tells them apart."""
 
 KINDS: dict[str, KindSettings] = {
     "quick": {"attempts": 4, "backoff": 1},
@@ -29,11 +32,26 @@ KINDS: dict[str, KindSettings] = {
     "deaf": {"attempts": 2, "backoff": 1, "timeout": 1},
     "hostile": {"attempts": 2, "backoff": 1},
     "chain": {"attempts": 3, "backoff": 1},
+    "once": {"attempts": 3, "backoff": 1, "unique": Unique(one_at_a_time=True)},
+    "newest": {
+        "attempts": 3,
+        "backoff": 1,
+        "unique": Unique(latest=True, one_at_a_time=True, at_most=10),
+    },
+    "few": {"attempts": 3, "backoff": 1, "at_once": 2},
+    "rated": {"attempts": 3, "backoff": 1, "rate": Throttle(3, per=4)},
+    "lanes": {"attempts": 3, "backoff": 1, "rate": Throttle(2, per=3, by=lambda lane: lane % VALUES)},
     "probe": {"attempts": 2, "backoff": 1},
     "probe-again": {"attempts": 3, "backoff": 1},
 }
 ORDINARY = [name for name in KINDS if not name.startswith("probe")]
 MOST = {name: terms.get("attempts", 10) for name, terms in KINDS.items()}
+ALONE = [name for name, terms in KINDS.items() if isinstance(terms.get("unique"), Unique)]
+RATES = {
+    name: (rate, rate.by is not None)
+    for name, terms in KINDS.items()
+    if isinstance(rate := terms.get("rate"), Throttle)
+}
 TIMEOUTS = {name: micros(terms.get("timeout", 60), "timeout") for name, terms in KINDS.items()}
 
 
@@ -149,6 +167,14 @@ async def chain(chance: Random) -> None:
     process.referee.acked([await process.kinds["quick"].push(0)])
 
 
+async def some_time(chance: Random) -> None:
+    await asyncio.sleep(chance.random() * 2)
+    if chance.random() < 0.2:
+        raise ValueError("not this time")
+    if chance.random() < 0.2:
+        raise Snooze(after=chance.random())
+
+
 async def probe(chance: Random) -> None: ...
 
 
@@ -183,6 +209,7 @@ def _made(name: str, terms: KindSettings, body: Callable[[Random], Awaitable[Non
 
 _HOW: dict[type[BaseException], str] = {asyncio.CancelledError: "cancelled", GeneratorExit: "closed"}
 _BODIES: list[Callable[[Random], Awaitable[None]]] = [
-    quick, quick, flaky, hopeless, permanent, snoozer, again, slow, late, deaf, hostile, chain, probe, probe_again,
+    quick, quick, flaky, hopeless, permanent, snoozer, again, slow, late, deaf, hostile, chain,
+    some_time, some_time, some_time, quick, quick, probe, probe_again,
 ]  # fmt: skip
 _MADE = {name: _made(name, terms, body) for (name, terms), body in zip(KINDS.items(), _BODIES, strict=True)}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from fastjobs.core.rate import RESERVED
 from fastjobs.core.verdict import Cut
 from fastjobs.core.verdict import verdict as judge
 from fastjobs.runtime import runner
@@ -18,9 +19,10 @@ from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import FAR, Run
 from fastjobs.runtime.telling import Teller
 from fastjobs.store import Claimable, Claimed, GiveBack, Kept, Mark
+from fastjobs.stores.counters import Counters
 from fastjobs.stores.memory import Memory
 from tests.fleet.wire import Wire
-from tests.fleet.world import BUSY, CALM, DEPLOYS, EVERYTHING, FAILING, SHORT, Focus
+from tests.fleet.world import BUSY, CALM, DEPLOYS, EVERYTHING, FAILING, LIMITED, SHORT, Focus
 
 Mutant = Callable[[], AbstractContextManager[object]]
 
@@ -231,6 +233,89 @@ def a_kept_push_is_forgotten() -> Generator[None]:
         yield
 
 
+@contextmanager
+def a_value_runs_beside_itself() -> Generator[None]:
+    """A claim doesn't look at what is held of a job's value."""
+    hold = Memory._hold
+
+    def held(self: Memory, row: Any, until: int) -> Any:
+        job = hold(self, row, until)
+        self._busy.pop(row.alone, None)
+        return job
+
+    def leave(self: Memory, row: Any) -> None:
+        if row.counts and row.alone is not None:
+            self._busy.setdefault(row.alone, row)
+        kept(self, row)
+
+    kept = Memory._leave
+    with patch.object(Memory, "_hold", held), patch.object(Memory, "_leave", leave):
+        yield
+
+
+@contextmanager
+def one_more_at_once() -> Generator[None]:
+    """A kind's limit counts one too few of its held jobs."""
+    room = Memory._room
+
+    def one_more(self: Memory, kind: str, term: Claimable, now: int) -> int:
+        return room(self, kind, term, now) + (term.at_once is not None)
+
+    with patch.object(Memory, "_room", one_more):
+        yield
+
+
+def a_key_is_never_let_go() -> AbstractContextManager[object]:
+    """A claim leaves its job its key."""
+
+    def let_go(self: Memory, row: Any) -> None:
+        if row.unique and row.state.name == "STAGED":
+            del self._keys[row.key]
+            row.unique = False
+
+    return patch.object(Memory, "_let_key_go", let_go)
+
+
+def a_key_is_not_had_back() -> AbstractContextManager[object]:
+    """What is given back goes without its key."""
+    take = Memory._take_key
+
+    def take_key(self: Memory, row: Any) -> None:
+        if row.claim == 0:
+            take(self, row)
+
+    return patch.object(Memory, "_take_key", take_key)
+
+
+def the_next_of_a_value_is_forgotten() -> AbstractContextManager[object]:
+    """The end of a job doesn't let the next of its value run."""
+
+    def next_of(self: Memory, row: Any) -> None:
+        return
+
+    return patch.object(Memory, "_next_of", next_of)
+
+
+def what_was_claimed_is_not_settled() -> AbstractContextManager[object]:
+    """The places of jobs that started are given back."""
+    settle = Counters.settle
+
+    def none_started(self: Counters, started: Any) -> None:
+        settle(self, [(places, 0, at) for places, _, at in started])
+
+    return patch.object(Counters, "settle", none_started)
+
+
+def a_start_counts_from_when_it_was_asked_for() -> AbstractContextManager[object]:
+    """Places are free again so long after they were taken, and not after the claim."""
+    settle = Counters.settle
+
+    def from_taken(self: Counters, started: Any) -> None:
+        settle(self, [(places, count, places.until - RESERVED) for places, count, _ in started])
+
+    return patch.object(Counters, "settle", from_taken)
+
+
 MUTANTS: dict[Mutant, Focus] = {
     no_fence: EVERYTHING,
     give_back_keeps_its_attempt: EVERYTHING,
@@ -248,5 +333,12 @@ MUTANTS: dict[Mutant, Focus] = {
     a_late_end_is_told: EVERYTHING,
     on_fail_runs_twice: EVERYTHING,
     a_kept_push_is_forgotten: EVERYTHING,
+    a_value_runs_beside_itself: LIMITED,
+    one_more_at_once: LIMITED,
+    a_key_is_never_let_go: LIMITED,
+    a_key_is_not_had_back: LIMITED,
+    the_next_of_a_value_is_forgotten: LIMITED,
+    what_was_claimed_is_not_settled: LIMITED,
+    a_start_counts_from_when_it_was_asked_for: LIMITED,
 }
 """Each with what shows it soonest."""

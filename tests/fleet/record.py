@@ -101,6 +101,12 @@ class Tracked:
     id: str
     kind: str
     due: int
+    key: tuple[str, bytes] | None = None
+    """What it's the same by as another of its kind."""
+    lane: str = ""
+    """What its rate is counted by."""
+    first: int = 0
+    """When it was pushed first."""
     attempts: int = 0
     token: int = 0
     claim: Claim | None = None

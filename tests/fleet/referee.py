@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fastjobs import Outcome, Ran
+from fastjobs import Outcome, Ran, Throttle
 from fastjobs.store import Claimable, Claimed, Done, Extend, Fail, GiveBack, Job, Kept, Mark, NewJob, TryAgain
 from tests.fleet.record import SECOND, Call, Claim, End, Process, Tracked
 
@@ -24,9 +24,20 @@ class Referee:
     """Judges one run. `broken` has what it found; `trace` tells what happened."""
 
     def __init__(
-        self, now: Callable[[], int], timeouts: Mapping[str, int], most: Mapping[str, int], began: int
+        self,
+        now: Callable[[], int],
+        timeouts: Mapping[str, int],
+        most: Mapping[str, int],
+        began: int,
+        rates: Mapping[str, tuple[Throttle, bool]],
+        values: int,
     ) -> None:
-        """`timeouts` and `most`, the attempts, are those of the kinds, by name."""
+        """`timeouts`, `most`, the attempts, and `rates`, with whether each is by value, are the kinds', by name.
+
+        `values` is how many lanes a rate by value has.
+        """
+        self._rates = rates
+        self._values = values
         self.now = now
         """The store's clock."""
         self._timeouts = timeouts
@@ -34,6 +45,10 @@ class Referee:
         self._began = began
         self._cancel_themselves = ("hostile",)
         self.jobs: dict[str, Tracked] = {}
+        self._keys: dict[tuple[str, bytes], Tracked] = {}
+        """The job of each value that waits."""
+        self._rated: dict[tuple[str, str], list[Claim]] = {}
+        """The claims of each kind with a rate, or of each of its values."""
         self.broken: list[str] = []
         self.trace: list[str] = []
         self.unheard = 0
@@ -56,10 +71,25 @@ class Referee:
     def pushed(self, by: Process, jobs: Sequence[NewJob], ids: Sequence[str | None]) -> None:
         now = self.now()
         for job, id in zip(jobs, ids, strict=True):
-            assert id is not None
+            key = None if job.key is None else (job.kind, job.key)
+            waits = None if key is None else self._keys.get(key)
+            if waits is not None:
+                if id != (waits.id if job.latest else None):
+                    self.breach("one job waits for each value", f"{id} beside {waits.id}")
+                elif job.latest:
+                    waits.due = min(now + job.after, waits.first + (job.at_most or 10**18))
+                continue
+            if id is None:
+                self.breach("a value that doesn't wait is pushed", job.kind)
+                continue
             if id in self.jobs:
                 self.breach("an id is used once", id)
-            self.jobs[id] = Tracked(id, job.kind, now + job.after)
+            rated = self._rates.get(job.kind)
+            lane = str(int(job.payload) % self._values) if rated is not None and rated[1] else ""
+            tracked = Tracked(id, job.kind, now + job.after, key, lane, now)
+            self.jobs[id] = tracked
+            if key is not None:
+                self._keys[key] = tracked
         self.say(f"{by.name} push {jobs[0].kind} -> {' '.join(str(id) for id in ids)}")
 
     def claimed(
@@ -90,18 +120,55 @@ class Referee:
                 job.claim, by, now, now + holds[job.kind], holds[job.kind], now, call.began, call.began
             )
             tracked.claim = tracked.claims[job.claim] = claim
+            self._without_key(tracked)
+            self._limited(tracked, claim, terms)
         for job in answer.exhausted:
             tracked = self._claimable(job, by)
             if job.attempts < self._most[job.kind]:
                 self.breach("a claim fails a job at its limit alone", f"{job.id} after {job.attempts}")
             tracked.token = job.claim + 1
             tracked.claim = None
+            self._without_key(tracked)
             tracked.state = "failed"
             tracked.ends.append(End("exhausted", by, now, job.attempts, now, None, call))
         if answer.jobs or answer.exhausted:
             found = " ".join(f"{job.id}/{job.claim}" for job in answer.jobs)
             spent = " ".join(f"{job.id}!" for job in answer.exhausted)
             self.say(f"{by.name} claim {limit} ({ahead} ahead) -> {found} {spent}".rstrip())
+
+    def _without_key(self, tracked: Tracked) -> None:
+        if tracked.key is not None and self._keys.get(tracked.key) is tracked:
+            del self._keys[tracked.key]
+
+    def _limited(self, tracked: Tracked, claim: Claim, terms: Sequence[Claimable]) -> None:
+        """Whether the kind's limits let it be held beside the others."""
+        now = self.now()
+        held = [
+            each
+            for each in self.jobs.values()
+            if each.kind == tracked.kind and each.held is not None and each.held.until > now
+        ]
+        if tracked.key is not None and sum(each.key == tracked.key for each in held) > 1:
+            self.breach("no two jobs of a value are held at once", tracked.id)
+        most = next(each.at_once for each in terms if each.kind == tracked.kind)
+        if most is not None and len(held) > most:
+            self.breach("no more are held at once than the kind says", f"{len(held)} of {tracked.kind}")
+        if tracked.kind in self._rates:
+            self._rated.setdefault((tracked.kind, tracked.lane), []).append(claim)
+
+    def _in_rate(self, kind: str, lane: str) -> None:
+        """A job of a kind with a rate starts, and with it as many as must not have in one window, or it's in the rate.
+
+        A start counts from its claim; with a rate by value, from some moment between its claim and the start.
+        """
+        throttle, by_value = self._rates[kind]
+        claims = [each for each in self._rated[kind, lane] if each.started is not None]
+        claims.sort(key=lambda each: (each.started or 0) if by_value else each.at)
+        for first in range(len(claims) - throttle.max):
+            some = claims[first : first + throttle.max + 1]
+            last = max((each.started or 0) if by_value else each.at for each in some)
+            if last - min(each.at for each in some) < throttle.period:
+                self.breach("no window of a rate has more than it allows", f"{kind} {lane}".rstrip())
 
     def heard(self, answer: Claimed) -> None:
         """A claim's answer has come to its process."""
@@ -165,7 +232,7 @@ class Referee:
     def acked(self, ids: Sequence[str | None]) -> None:
         """A push returned."""
         for id in ids:
-            if id not in self.jobs:
+            if id is not None and id not in self.jobs:
                 self.breach("a push that returned is kept", str(id))
 
     def started(self, by: Process, job: Job) -> None:
@@ -179,6 +246,8 @@ class Referee:
             self.breach("no claim is run twice", f"{job.id}/{job.claim}")
         else:
             claim.started = now
+            if job.kind in self._rates:
+                self._in_rate(job.kind, tracked.lane)
         tracked.starts.append(now)
 
     def ended(self, by: Process, job: Job, how: str) -> None:
@@ -340,6 +409,8 @@ class Referee:
             case GiveBack():
                 tracked.attempts -= 1
                 tracked.due = now if mark.after is None else now + mark.after
+                if tracked.key is not None:
+                    self._keys.setdefault(tracked.key, tracked)
             case _:
                 raise AssertionError(mark)
 

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from random import Random
 from typing import Any, ClassVar, TypeVar
 
-from fastjobs.store import Claimable, Claimed, Extend, Extra, Kept, Mark, NewJob
+from fastjobs.store import Claimable, Claimed, Extend, Extra, Kept, Mark, NewJob, Places, Throttled
 from fastjobs.stores.memory import Memory
 from tests.fleet.loop import SimLoop
 from tests.fleet.record import Call, Process
@@ -77,7 +77,10 @@ class Weather:
 class Wire:
     """The store, as one process has it."""
 
-    extras: ClassVar[Extra] = Extra.CARRY | Extra.FAILED | Extra.LIFECYCLE
+    extras: ClassVar[Extra] = (
+        Extra.CARRY | Extra.FAILED | Extra.LIFECYCLE
+        | Extra.UNIQUE | Extra.LATEST | Extra.ONE_AT_A_TIME | Extra.AT_ONCE | Extra.THROTTLE
+    )  # fmt: skip
 
     def __init__(
         self, loop: SimLoop, memory: Memory, weather: Weather, referee: Referee, process: Process
@@ -133,6 +136,12 @@ class Wire:
             return answers
 
         return await self._call(verb, effect)
+
+    async def take(self, asked: Sequence[Throttled]) -> list[Places]:
+        return await self._call("take", lambda call, busy: _at_once(self._memory.take(asked)))
+
+    async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
+        await self._call("settle", lambda call, busy: _at_once(self._memory.settle(started)))
 
     def _rows(self, marks: Sequence[Mark]) -> dict[str, Any]:
         rows = self._memory._rows

@@ -18,7 +18,7 @@ from fastjobs.runtime.run import Run
 from fastjobs.runtime.watching import Watch
 from fastjobs.stores.memory import Memory
 from tests.fleet.instances import Instance, SimClock
-from tests.fleet.kinds import MOST, ORDINARY, TIMEOUTS, Stage
+from tests.fleet.kinds import MOST, ORDINARY, RATES, TIMEOUTS, VALUES, Stage
 from tests.fleet.loop import Owner, SimLoop
 from tests.fleet.record import SECOND, Process
 from tests.fleet.referee import Referee
@@ -61,6 +61,8 @@ SHORT = Focus(acts=("deploy",), pause=4.0, rough=(0.0,), outages=0.0, bursts=0.8
 FROZEN = Focus(acts=("freeze as it stops",), pause=1.0, rough=(0.0,), outages=0.0, kinds=("slow", "deaf"))
 FAILING = Focus(acts=("step the clock",), faults=(Fault.BEFORE,), rough=(0.4,), outages=0.0)
 BUSY = Focus(acts=("step the clock",), faults=(Fault.BUSY,), rough=(0.8,), outages=0.0)
+LIMITED = Focus(kinds=("once", "newest", "few", "rated", "lanes"), bursts=0.3)
+TIMELY = Focus(acts=("step the clock",), rough=(0.0,), outages=0.0, kinds=LIMITED.kinds, bursts=0.3)
 CALM = Focus(acts=("step the clock",), rough=(0.0,), outages=0.0)
 
 
@@ -85,7 +87,7 @@ class World:
         clock = SimClock(self.loop, START, Random(0))
         self._memory = Memory(clock=clock)
         self._weather = Weather(Random(self._chance.random()), focus.faults)
-        self.referee = Referee(clock.now, TIMEOUTS, MOST, START)
+        self.referee = Referee(clock.now, TIMEOUTS, MOST, START, RATES, VALUES)
         self._stage = Stage(Random(self._chance.random()), focus.bursts, focus.kinds)
         self._hold = self._chance.choice([4.0, 8.0, 20.0])
         self._fleet: list[Instance] = []

@@ -73,7 +73,7 @@ class Hot:
         return await claim.claim(self._link, self.statements, wanted, self.now, self.floors)
 
     async def mark(self, *some: Mark) -> list[Kept]:
-        return await marks.mark(self._link, self.statements, some, self.now)
+        return await marks.mark(self._link, self.statements, some, self.now, self.floors.forget)
 
 
 async def connect(database: Database, *, user: str = "app", **settings: str) -> asyncpg.Connection[Any]:

@@ -142,13 +142,18 @@ class _Promises:
             await raw.end(store, job)
         assert await store.mark([Done(job.id, job.claim)]) == [Kept.YES]
 
-    async def test_a_unique_or_named_push_is_refused(self, store: SQLStore, connect: Connect) -> None:
+    async def test_keys_and_names_are_kept_with_the_transaction(
+        self, store: SQLStore, connect: Connect
+    ) -> None:
         raw = await connect()
-        await raw.run("BEGIN")
-        for job in (NewJob(kind="mail", payload="1", key=b"k"), NewJob(kind="mail", payload="1", name="n")):
-            with pytest.raises(StoreError, match="has a key or a name"):
-                await done(store.within(raw.tx, lambda: None).push([job]))
-        await raw.run("ROLLBACK")
+        jobs = [NewJob(kind="mail", payload="1", key=b"k" * 32), NewJob(kind="mail", payload="2", name="n")]
+        for end in ("ROLLBACK", "COMMIT"):
+            await raw.run("BEGIN")
+            ids = await done(store.within(raw.tx, lambda: None).push([*jobs, *jobs]))
+            assert [id is None for id in ids] == [False, False, True, True]
+            await raw.run(end)
+        assert await store.push(jobs) == [None, None]
+        assert await payloads(store) == ["1", "2"]
 
     async def test_a_queue_is_woken_around_the_push(self, store: SQLStore, connect: Connect) -> None:
         raw = await connect()

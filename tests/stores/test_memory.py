@@ -14,6 +14,8 @@ from fastjobs.testing import Clock, StoreSuite
 
 
 class TestMemory(StoreSuite):
+    histories = 200
+
     @pytest.fixture
     async def store(self, clock: Clock) -> Memory:
         return Memory(clock=clock)

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from fastjobs.store import Store
+from fastjobs.store import Extra, Store
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock, StoreSuite
 from fastjobs.testing.suite.claiming import Claiming
@@ -38,6 +38,20 @@ def made(postgres_module_database: Database) -> Database:
 
     asyncio.run(make())
     return postgres_module_database
+
+
+class _Store(SQLStore):
+    extras: ClassVar[Extra] = (
+        SQLStore.extras
+        | Extra.UNIQUE
+        | Extra.LATEST
+        | Extra.ONE_AT_A_TIME
+        | Extra.AT_ONCE
+        | Extra.HOLD_BACK
+        | Extra.NAMES
+        | Extra.THROTTLE
+        | Extra.PRUNE
+    )
 
 
 class _OnPostgres(Subject):
@@ -65,7 +79,7 @@ class _OnPostgres(Subject):
 
     @pytest.fixture
     async def store(self, clock: Clock, engine: Engine, async_engine: AsyncEngine) -> AsyncIterator[SQLStore]:
-        store = SQLStore(async_engine if self.is_async else engine, clock=clock)
+        store = _Store(async_engine if self.is_async else engine, clock=clock)
         yield store
         await store.close()
 
@@ -73,7 +87,7 @@ class _OnPostgres(Subject):
     async def other(
         self, clock: Clock, engine: Engine, async_engine: AsyncEngine, store: SQLStore
     ) -> AsyncIterator[SQLStore]:
-        other = SQLStore(async_engine if self.is_async else engine, clock=clock)
+        other = _Store(async_engine if self.is_async else engine, clock=clock)
         yield other
         await other.close()
 

@@ -158,7 +158,7 @@ async def test_a_claim_among_many_jobs_reads_few_pages(database: Database) -> No
         found = await hot.connection.fetchval(
             f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {hot.statements.claim}",
             *(["mail", "back"], [HOLD] * 2, [5] * 2, [None] * 2, [0] * 2, [0], [True] * 2, [0] * 2),
-            *(False, 10, 10, True, NOW),
+            *(False, 10, 10, True, NOW, [None] * 2),
         )
         plan = json.loads(found)[0]["Plan"]
         assert plan["Actual Rows"] == 11

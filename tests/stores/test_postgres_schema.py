@@ -15,6 +15,7 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.marks import Done, Kept
 from fastjobs.stores.sql import migrations
 from fastjobs.stores.sql.dialects.postgres import functions
+from fastjobs.stores.sql.dialects.postgres.function import VERSION
 from fastjobs.stores.sql.tables import Tables, make_tables
 from tests.databases.postgres import Database
 from tests.stores.postgres_link import Hot, connect, make
@@ -225,7 +226,7 @@ def test_newer_tables_are_left_as_they_are(database: Database, engine: Engine) -
 
 def test_a_function_has_the_version_of_its_tables_in_its_name() -> None:
     for function in functions.make_functions(make_tables()):
-        assert function.name.endswith(f'_{functions.VERSION}"')
+        assert function.name.endswith(f'_{VERSION}"')
         assert function.create.startswith(f"CREATE FUNCTION {function.name}(")
 
 

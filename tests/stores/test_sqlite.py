@@ -25,6 +25,7 @@ from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock, StoreSuite
 from fastjobs.testing.suite.claiming import Claiming
 from fastjobs.testing.suite.done_in import DoneIn
+from fastjobs.testing.suite.keys_in_transactions import KeysInTransactions
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.listening import Listening
 from fastjobs.testing.suite.subject import Subject
@@ -108,11 +109,11 @@ class TestSQLite(_OnSQLite, StoreSuite):
     configured, is_async = True, True
 
 
-class TestSQLiteAsItComes(_OnSQLite, Transactions, DoneIn):
+class TestSQLiteAsItComes(_OnSQLite, Transactions, KeysInTransactions, DoneIn):
     configured, is_async = False, False
 
 
-class TestSQLiteThatBeginsAtWrites(_OnSQLite, Transactions, DoneIn):
+class TestSQLiteThatBeginsAtWrites(_OnSQLite, Transactions, KeysInTransactions, DoneIn):
     configured, is_async = True, True
     begin = "write"
 

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from fastjobs.core.claiming import Claimable
-from fastjobs.core.errors import NotAwaited, StoreError
+from fastjobs.core.errors import NotAwaited, StoreError, StoreTimeout
 from fastjobs.core.job import NewJob
 from fastjobs.stores.memory import Memory
 
@@ -267,3 +267,91 @@ async def test_what_is_no_open_transaction_is_refused_by_name(engine: Engine, st
         with pytest.raises(StoreError, match=type(nothing).__name__):
             store.within(nothing, lambda: None)
     await async_engine.dispose()
+
+
+# Keys, while the transaction that pushed them is open.
+
+
+def keyed(payload: str, *, latest: bool = False, after: int = 0) -> NewJob:
+    return NewJob(kind="mail", payload=payload, key=b"k" * 32, latest=latest, after=after)
+
+
+def sync_push(store: Memory, tx: Session, job: NewJob) -> str | None:
+    ids = store.within(tx, lambda: None).push([job])
+    assert isinstance(ids, list)
+    (id,) = ids
+    return id
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
+async def test_a_push_waits_for_the_transaction_that_pushed_its_key(
+    store: Memory, engine: Engine, commits: bool
+) -> None:
+    with Session(engine) as session:
+        assert sync_push(store, session, keyed("1")) is not None
+        pushing = asyncio.create_task(store.push([keyed("2")]))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not pushing.done()
+        (session.commit if commits else session.rollback)()
+        ids = await pushing
+    assert (ids == [None]) is commits
+    claimed = await store.claim([Claimable(kind="mail", hold=1_000_000, attempts=9)], 9)
+    assert [job.payload for job in claimed.jobs] == ["1" if commits else "2"]
+
+
+def test_a_push_on_the_very_thread_that_has_that_transaction_says_so_at_once(
+    store: Memory, engine: Engine
+) -> None:
+    with Session(engine) as first, Session(engine) as second:
+        sync_push(store, first, keyed("1"))
+        assert sync_push(store, first, keyed("2")) is None, "its own transaction is in nobody's way"
+        with pytest.raises(StoreTimeout, match="this thread has that transaction open"):
+            sync_push(store, second, keyed("3"))
+
+
+def test_a_sync_push_in_another_thread_waits(store: Memory, engine: Engine) -> None:
+    answers: list[str | None] = []
+
+    def push() -> None:
+        with Session(engine) as session:
+            answers.append(sync_push(store, session, keyed("2")))
+            session.rollback()
+
+    with Session(engine) as session:
+        sync_push(store, session, keyed("1"))
+        thread = threading.Thread(target=push)
+        thread.start()
+        while not store._outcomes._waiting:
+            assert thread.is_alive()
+        assert answers == []
+        session.rollback()
+        thread.join(10)
+    assert len(answers) == 1
+    assert answers[0] is not None
+
+
+async def test_a_job_that_a_transaction_moves_is_claimed_once_that_has_ended(
+    store: Memory, engine: Engine
+) -> None:
+    (id,) = await store.push([keyed("1")])
+    terms = [Claimable(kind="mail", hold=1_000_000, attempts=9)]
+    with Session(engine) as session:
+        assert sync_push(store, session, keyed("2", latest=True, after=3600_000_000)) == id
+        savepoint = session.begin_nested()
+        assert sync_push(store, session, keyed("2", latest=True, after=0)) == id
+        savepoint.rollback()
+        assert (await store.claim(terms, 9)).jobs == []
+        assert await store.push([keyed("3")]) == [None], "it waits, wherever it's moved to"
+        session.rollback()
+    assert [job.id for job in (await store.claim(terms, 9)).jobs] == [id]
+
+
+async def test_a_move_is_kept_as_its_transaction_commits(store: Memory, engine: Engine) -> None:
+    await store.push([keyed("1", after=3600_000_000)])
+    terms = [Claimable(kind="mail", hold=1_000_000, attempts=9)]
+    with Session(engine) as session:
+        sync_push(store, session, keyed("2", latest=True))
+        assert (await store.claim(terms, 9)).jobs == []
+        session.commit()
+    assert [job.payload for job in (await store.claim(terms, 9)).jobs] == ["1"]

@@ -16,13 +16,15 @@ import pytest
 from sqlalchemy import StaticPool, create_engine
 
 from fastjobs.core.job import NewJob
+from fastjobs.store import Places, Store, Throttled
 from fastjobs.stores.memory import Memory
 from fastjobs.testing import Clock, StoreSuite
 from fastjobs.testing.suite.done_in import DoneIn
+from fastjobs.testing.suite.keys_in_transactions import KeysInTransactions
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.transactions import Transactions
 from fastjobs.testing.suite.ways import WAYS, App
-from tests.stores.faulty import FAULTS, TRANSACTION_FAULTS
+from tests.stores.faulty_keys import FAULTS, TRANSACTION_FAULTS
 
 
 class Suite(StoreSuite):
@@ -30,6 +32,11 @@ class Suite(StoreSuite):
 
     time_limit = 2
     heard_within = 0.2
+    histories = 60
+
+    async def writes(self, store: Store) -> int | None:
+        assert isinstance(store, Memory)
+        return hash(repr((store._rows, store._counters._taken)))
 
 
 def cases(subject: type, *, without: Sequence[type] = ()) -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -64,9 +71,9 @@ def failing(
             clock = Clock()
             made = store(clock=clock)
             given: dict[str, Any] = {"store": made, "other": made, "clock": clock, **values}
-            if "app" in inspect.signature(test).parameters:
+            if {"app", "either"} & set(inspect.signature(test).parameters):
                 engine = create_engine("sqlite://", poolclass=StaticPool)
-                given["app"] = App(WAYS[0], engine)
+                given["app"] = given["either"] = App(WAYS[0], engine)
                 await given["app"].set_up()
             names = list(inspect.signature(test).parameters)[1:]
             try:
@@ -83,8 +90,8 @@ def failing(
     return asyncio.run(run())
 
 
-PLAIN = list(cases(Suite, without=(Transactions, DoneIn)))
-IN_A_TRANSACTION = [*cases(Transactions), *cases(DoneIn)]
+PLAIN = list(cases(Suite, without=(Transactions, KeysInTransactions, DoneIn)))
+IN_A_TRANSACTION = [*cases(Transactions), *cases(KeysInTransactions), *cases(DoneIn)]
 
 
 def test_a_sound_store_passes() -> None:
@@ -122,6 +129,9 @@ def test_every_test_can_fail() -> None:
     class Nothing(Memory):
         async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
             return [str(n) for n, _ in enumerate(jobs)]
+
+        async def take(self, asked: Sequence[Throttled]) -> list[Places]:
+            return [Places(each.name, each.key, (), self._clock.now(), 1) for each in asked]
 
     passing = {name for name, _, _ in PLAIN} - set(failing(Nothing, PLAIN)) - set(vars(Lifecycle))
     assert passing == {

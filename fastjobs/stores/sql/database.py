@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Kept, Mark
+from fastjobs.store import Places, Throttled
 
 _T = TypeVar("_T")
 
@@ -39,6 +40,14 @@ class Database(Protocol):
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]: ...
 
+    async def prune(self, failed_for: int, limit: int) -> int: ...
+
+    async def sweep(self) -> int: ...
+
+    async def take(self, asked: Sequence[Throttled]) -> list[Places]: ...
+
+    async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None: ...
+
     def listen(self, wake: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """While entered, calls `wake`, from any thread, when another instance may have pushed."""
         ...
@@ -53,6 +62,10 @@ class Database(Protocol):
 
     def tell(self, connection: Connection) -> Callable[[], None] | None:
         """Has other instances hear of a push in the app's transaction as it commits; or what is to be called then."""
+        ...
+
+    def freed(self, kind: str, key: bytes) -> Callable[[], None] | None:
+        """What is to be called after a commit of the app's that ended the job which had the key; None for nothing."""
         ...
 
     def now(self) -> int:

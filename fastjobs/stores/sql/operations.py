@@ -11,8 +11,10 @@ from typing import TypeVar
 from sqlalchemy import Connection, Integer, and_, literal_column, or_, select
 from sqlalchemy.exc import StatementError
 
-from fastjobs.core.errors import StoreError
 from fastjobs.core.job import FailedJob, NewJob
+from fastjobs.stores.sql.dialects.postgres import keyed as postgres
+from fastjobs.stores.sql.dialects.postgres.keyed import Ended
+from fastjobs.stores.sql.dialects.sqlite import keyed as sqlite
 from fastjobs.stores.sql.tables import FAILED, READY, Tables
 
 IS_FAILED = literal_column(str(FAILED), Integer)
@@ -30,17 +32,22 @@ def row_id(id: str) -> int | None:
     return number if number < 1 << 63 and str(number) == id else None
 
 
+def has_keys(jobs: Sequence[NewJob]) -> bool:
+    """Whether one of the jobs has a key or a name, so that it may be there already."""
+    return any(job.key is not None or job.name is not None for job in jobs)
+
+
 def job_values(job: NewJob, now: int) -> tuple[str, str, int, int, str | None]:
-    """The new job's kind, payload, run_at, created_at and carried. What this store can't keep is a StoreError."""
-    if job.key is not None or job.latest or job.one_at_a_time or job.at_most is not None:
-        raise StoreError(f"a push of kind {job.kind!r} has a key, and SQLStore keeps no unique jobs")
-    if job.name is not None:
-        raise StoreError(f"a push of kind {job.kind!r} has a name, and SQLStore keeps no names")
+    """The new job's kind, payload, run_at, created_at and carried, of one that has neither a key nor a name."""
     return job.kind, job.payload, now + job.after if job.at is None else job.at, now, job.carried
 
 
 def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: int) -> list[str | None]:
-    """Inserts the jobs and answers their ids, in the same order."""
+    """Inserts the jobs and answers their ids, in the same order; None for one that is there already."""
+    if has_keys(jobs):
+        if connection.dialect.name == "sqlite":
+            return sqlite.through(connection, sqlite.push(sqlite.make_keyed(tables), jobs, now))
+        return postgres.push(connection, tables, jobs, now)
     table = tables.jobs
     rows = [
         {"kind": kind, "payload": payload, "run_at": run_at, "created_at": created_at, "carried": carried}
@@ -72,16 +79,14 @@ def new_kinds(connection: Connection, tables: Tables, kinds: Iterable[str]) -> l
     return [kind for kind in wanted if kind not in there]
 
 
-def done(connection: Connection, tables: Tables, id: str, claim: int) -> bool:
+def done(connection: Connection, tables: Tables, id: str, claim: int, now: int) -> Ended:
     """Removes a job that is done, and says whether the claim had it: the mark `Done`, in anyone's transaction."""
     number = row_id(id)
     if number is None or not 0 <= claim < 1 << 63:
-        return False
-    table = tables.jobs
-    gone = connection.execute(
-        table.delete().where(table.c.id == number, table.c.claim == claim, table.c.state != IS_FAILED)
-    )
-    return gone.rowcount > 0
+        return Ended(False)
+    if connection.dialect.name == "sqlite":
+        return Ended(sqlite.through(connection, sqlite.done(sqlite.make_keyed(tables), number, claim, now)))
+    return postgres.done(connection, tables, number, claim, now)
 
 
 def failed(
@@ -135,12 +140,14 @@ def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: i
     return _each_once(ids, were)
 
 
-def delete(connection: Connection, tables: Tables, ids: Sequence[str]) -> list[bool]:
+def delete(connection: Connection, tables: Tables, ids: Sequence[str], now: int) -> list[bool]:
     """Removes failed jobs, and says of each id whether it was there and failed."""
-    table = tables.jobs
     were: set[int] = set()
     for some in _failed_ids(connection, tables, ids):
-        connection.execute(table.delete().where(table.c.id.in_(some), table.c.state == IS_FAILED))
+        if connection.dialect.name == "sqlite":
+            sqlite.through(connection, sqlite.delete(sqlite.make_keyed(tables), some, now))
+        else:
+            postgres.delete(connection, tables, some, now)
         were.update(some)
     return _each_once(ids, were)
 

@@ -70,7 +70,7 @@ def raw(connection: object) -> RawAsync | RawSync:
     next poll where the commit comes later. Nor can a commit refuse a push that was never awaited. The queue's tables
     have to be there: a push makes none.
 
-    Unique jobs and names are for SQLAlchemy's transactions. StoreError for anything else.
+    StoreError for anything else.
     """
     for each in type(connection).__mro__:
         driver = _KNOWN.get((each.__module__.partition(".")[0], each.__qualname__))

@@ -21,9 +21,10 @@ from sqlalchemy.engine.interfaces import Dialect
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import Job, NewJob
 from fastjobs.store import Ender, SyncEnder
+from fastjobs.stores.sql.dialects.postgres import keyed as postgres_keyed
 from fastjobs.stores.sql.dialects.postgres.statements import channel
-from fastjobs.stores.sql.dialects.sqlite import files
-from fastjobs.stores.sql.operations import IS_FAILED, row_id
+from fastjobs.stores.sql.dialects.sqlite import files, keyed
+from fastjobs.stores.sql.operations import has_keys, row_id
 from fastjobs.stores.sql.raw import Driver, RawAsync, RawSync
 from fastjobs.stores.sql.tables import Tables
 from fastjobs.stores.sql.waking import call_around
@@ -39,12 +40,12 @@ class _Statement(NamedTuple):
     order: tuple[str, ...] | None
     """The names of its parameters, where the driver takes them in order."""
 
-    def given(self, values: dict[str, Any]) -> Any:
+    def given(self, values: Any) -> Any:
         """The parameters, as the driver takes them."""
         return values if self.order is None else tuple(values[name] for name in self.order)
 
 
-_Steps = Generator[tuple[_Statement, dict[str, Any]], Sequence[Any], _T]
+_Steps = Generator[tuple[_Statement, Any], Sequence[Any], _T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class _Statements:
     """What is sent, as text in a driver's way with parameters. All but `files` answer rows of one column."""
 
     push: _Statement
+    push_keyed: _Statement
     kind: _Statement
     new_kind: _Statement
     done: _Statement
@@ -85,6 +87,7 @@ def _statements(tables: Tables, driver: Driver) -> _Statements:
             .values({name: bindparam(name, type_=jobs.c[name].type) for name in columns})
             .returning(jobs.c.id)
         ),
+        push_keyed=made(postgres_keyed.push_text(tables)),
         kind=made(select(kinds.c.kind).where(kinds.c.kind == bindparam("kind", type_=String))),
         new_kind=made(
             new_kind.values(
@@ -93,15 +96,7 @@ def _statements(tables: Tables, driver: Driver) -> _Statements:
             .on_conflict_do_nothing()
             .returning(kinds.c.kind)
         ),
-        done=made(
-            jobs.delete()
-            .where(
-                jobs.c.id == bindparam("id", type_=BigInteger),
-                jobs.c.claim == bindparam("claim", type_=BigInteger),
-                jobs.c.state != IS_FAILED,
-            )
-            .returning(jobs.c.id)
-        ),
+        done=made(postgres_keyed.done_text(tables)),
         notify=made(
             select(func.pg_notify(bindparam("channel", type_=String), bindparam("text", type_=String)))
         ),
@@ -130,18 +125,18 @@ class _Raw:
     def push(self, jobs: Sequence[NewJob]) -> _Steps[list[str | None]]:
         """Inserts the jobs, and answers their ids."""
         now = self._home.now()
-        for job in jobs:
-            if job.key is not None or job.name is not None:
-                raise StoreError(
-                    f"a push of kind {job.kind!r} has a key or a name, and through fastjobs.raw neither is kept: push"
-                    " through a session or connection of SQLAlchemy's"
-                )
         yield from self._check()
         for kind in sorted({job.kind for job in jobs}):
             if not (yield self._texts.kind, {"kind": kind}):
                 yield self._texts.new_kind, {"kind": kind, "first_seen": now}
+        keys = has_keys(jobs)
+        if keys and self._home.name == "sqlite":
+            return (yield from _in_order(keyed.push(keyed.make_keyed(self._tables), jobs, now)))
         ids: list[str | None] = []
-        for job in jobs:
+        if keys:
+            ((answer,),) = yield self._texts.push_keyed, postgres_keyed.values(jobs, now)
+            ids = postgres_keyed.ids_of(answer)
+        for job in () if keys else jobs:
             run_at = now + job.after if job.at is None else job.at
             values = {"kind": job.kind, "payload": job.payload, "run_at": run_at, "created_at": now}
             ((id,),) = yield self._texts.push, {**values, "carried": job.carried}
@@ -156,7 +151,12 @@ class _Raw:
         number = row_id(job.id)
         if number is None:
             return False
-        return bool((yield self._texts.done, {"id": number, "claim": job.claim}))
+        if self._home.name == "sqlite":
+            texts, now = keyed.make_keyed(self._tables), self._home.now()
+            return (yield from _in_order(keyed.done(texts, number, job.claim, now)))
+        values = {"id": number, "claim": job.claim, "now": self._home.now()}
+        (row,) = yield self._texts.done, values
+        return postgres_keyed.ended(row).was_held
 
     def _check(self) -> _Steps[None]:
         """Refuses a connection that is in no transaction, where each statement would be kept by itself, and one of
@@ -187,7 +187,7 @@ class _Raw:
             case _:  # psycopg begins one by itself, at the next statement, unless it's in autocommit
                 return int(connection.info.transaction_status) != 0 or not connection.autocommit
 
-    def execute(self, statement: _Statement, values: dict[str, Any]) -> Sequence[Any]:
+    def execute(self, statement: _Statement, values: Any) -> Sequence[Any]:
         """One step, by a sync driver. The rows are tuples whatever the app has its connection make of them."""
         cursor = self._cursor()
         try:
@@ -196,7 +196,7 @@ class _Raw:
         finally:
             cursor.close()
 
-    async def execute_async(self, statement: _Statement, values: dict[str, Any]) -> Sequence[Any]:
+    async def execute_async(self, statement: _Statement, values: Any) -> Sequence[Any]:
         """One step, by an async driver."""
         if self._driver == "asyncpg":
             found: Sequence[Any] = await self._connection.fetch(statement.text, *statement.given(values))
@@ -216,6 +216,17 @@ class _Raw:
             cursor.row_factory = None
             return cursor
         return self._connection.cursor(row_factory=_as_tuples)
+
+
+def _in_order(steps: keyed.Steps[_T]) -> _Steps[_T]:
+    """Steps whose parameters stand in order already."""
+    try:
+        text, values = next(steps)
+        while True:
+            text, values = steps.send((yield _Statement(text, None), values))
+    except StopIteration as end:
+        answer: _T = end.value
+        return answer
 
 
 def _as_tuples(_: object) -> type[tuple[Any, ...]]:

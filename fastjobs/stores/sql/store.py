@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from typing import ClassVar, Literal, Protocol
 
 from sqlalchemy import Connection, Engine
@@ -15,7 +14,7 @@ from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import FailedJob, Job, NewJob
 from fastjobs.core.marks import Kept, Mark
-from fastjobs.store import Ender, Extra, Pusher, SyncEnder, SyncPusher
+from fastjobs.store import Ender, Extra, Places, Pusher, SyncEnder, SyncPusher, Throttled
 from fastjobs.stores.sql import operations, transaction
 from fastjobs.stores.sql.database import Database
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
@@ -58,7 +57,9 @@ class SQLStore:
 
     extras: ClassVar[Extra] = (
         Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.DONE_IN | Extra.LISTEN | Extra.LIFECYCLE
-    )
+        | Extra.UNIQUE | Extra.LATEST | Extra.ONE_AT_A_TIME | Extra.AT_ONCE | Extra.HOLD_BACK
+        | Extra.NAMES | Extra.THROTTLE | Extra.PRUNE
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -162,7 +163,28 @@ class SQLStore:
 
     async def delete(self, ids: Sequence[str]) -> list[bool]:
         """Removes failed jobs, and says of each whether it was there and failed."""
-        return await self._database.run(partial(operations.delete, tables=self._tables, ids=ids))
+
+        def delete(connection: Connection) -> list[bool]:
+            return operations.delete(connection, self._tables, ids, self._database.now())
+
+        return await self._database.run(delete)
+
+    async def prune(self, failed_for: int, limit: int) -> int:
+        """Removes at most `limit` rows: jobs that failed over `failed_for` microseconds ago, and ended names,
+        slots and counters. Answers how many."""
+        return await self._database.prune(failed_for, limit)
+
+    async def sweep(self) -> int:
+        """Wakes a parked job of each key that nobody holds. Answers how many."""
+        return await self._database.sweep()
+
+    async def take(self, asked: Sequence[Throttled]) -> list[Places]:
+        """Takes up to `wanted` places of each, such that no window of `per` ever has more than `most` starts."""
+        return await self._database.take(asked)
+
+    async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
+        """Of each of these places so many started, at that time by the database's clock; the rest are free again."""
+        await self._database.settle(started)
 
     def listen(self, wake: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """While entered, calls `wake`, from any thread, when another instance may have pushed. A hint alone.

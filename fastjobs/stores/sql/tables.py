@@ -152,8 +152,10 @@ def make_tables(prefix: str = "fastjobs_", schema: str | None = None) -> Tables:
         Column("key", _NAME, nullable=False),
         Column("slot", Integer, nullable=False),
         Column("at", BigInteger, nullable=False),
+        # `at` and the `per` it was taken with: from then on the row says nothing. A prune knows no `per`.
+        Column("free_at", BigInteger, nullable=False),
         PrimaryKeyConstraint("name", "key", "slot", name=f"{prefix}throttles_pk"),
-        Index(f"{prefix}throttles_at", "at"),
+        Index(f"{prefix}throttles_free", "free_at"),
         sqlite_with_rowid=False,
     )
     version = Table(

@@ -44,6 +44,11 @@ class Home(Protocol):
         """Has other instances hear of a push as the transaction commits; or what is to be called then."""
         ...
 
+    def freed(self, kind: str, key: bytes) -> Callable[[], None] | None:
+        """What is to be called after a commit that ended the job of the key, for one that parked meanwhile, if
+        anything is."""
+        ...
+
 
 class Within:
     """Where and how one transaction is pushed in."""
@@ -100,15 +105,18 @@ class Within:
         connection = self._connection()
         self._check(connection.dialect.name)
         self._home.prepare(connection, ())
-        was_held = operations.done(connection, self._tables, job.id, job.claim)
-        if was_held:
+        ended = operations.done(connection, self._tables, job.id, job.claim, self._home.now())
+        if ended.was_held:
             watch = (
                 watch_session(self._target)
                 if isinstance(self._target, Session)
                 else watch_connection(self._target)
             )
             watch.tells(self._committed, ())
-        return was_held
+            freed = None if ended.alone is None else self._home.freed(*ended.alone)
+            if freed is not None:
+                watch.tells(freed, ())
+        return ended.was_held
 
     def _connection(self) -> Connection:
         target = self._target

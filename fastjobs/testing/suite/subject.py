@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar
@@ -60,8 +61,25 @@ class Subject:
     async def other(self, store: Store) -> Store:
         """Another instance's store of the same jobs, on the same clock; a store that is all there is gives itself.
         A suite for a store with LISTEN gives it."""
-        need(store, Extra.LISTEN)
+        if not supports(store, Extra.LISTEN):
+            return store
         raise NotImplementedError(f"{type(self).__name__} gives no `other` fixture")
+
+    async def writes(self, store: Store) -> int | None:
+        """How often the store's database has been written to, for the promises that what finds nothing writes nothing.
+
+        None, the default, skips those tests.
+        """
+        return None
+
+    async def writes_nothing(self, store: Store, look: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Sees that a few looks write nothing; skips where nobody counts the writes."""
+        before = await self.writes(store)
+        if before is None:
+            pytest.skip(f"{type(self).__name__} lacks `writes`, which counts them")
+        for _ in range(3):
+            await look()
+        assert await self.writes(store) == before, "what found nothing wrote"
 
 
 def _limited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Coroutine[Any, Any, None]]:
@@ -124,11 +142,57 @@ def of(
     limit: int | None = None,
     priority: int = 0,
     ahead_ok: bool = True,
+    at_once: int | None = None,
 ) -> Claimable:
     """A claimer's numbers for a kind."""
     return Claimable(
-        kind=kind, hold=hold, attempts=attempts, limit=limit, priority=priority, ahead_ok=ahead_ok
+        kind=kind,
+        hold=hold,
+        attempts=attempts,
+        limit=limit,
+        priority=priority,
+        ahead_ok=ahead_ok,
+        at_once=at_once,
     )
+
+
+def key_of(value: str) -> bytes:
+    """The key of a value, as a queue makes them: 32 bytes that may be any."""
+    return hashlib.sha256(value.encode()).digest()
+
+
+def keyed(
+    payload: str,
+    key: str = "a",
+    *,
+    kind: str = "mail",
+    at: int | None = None,
+    after: int = 0,
+    latest: bool = False,
+    at_most: int | None = None,
+    alone: bool = False,
+    name: str | None = None,
+    carried: str | None = None,
+) -> NewJob:
+    """A job of a unique kind."""
+    return NewJob(
+        kind=kind,
+        payload=payload,
+        at=at,
+        after=after,
+        key=key_of(key),
+        latest=latest,
+        at_most=at_most,
+        one_at_a_time=alone,
+        name=name,
+        carried=carried,
+    )
+
+
+async def push_one(store: Store, job: NewJob) -> str | None:
+    """Pushes a job that may be there already."""
+    (id,) = await store.push([job])
+    return id
 
 
 async def push(

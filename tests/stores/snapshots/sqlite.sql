@@ -85,11 +85,12 @@ CREATE TABLE fastjobs_throttles (
 	"key" VARCHAR(255) NOT NULL,
 	slot INTEGER NOT NULL,
 	at BIGINT NOT NULL,
+	free_at BIGINT NOT NULL,
 	CONSTRAINT fastjobs_throttles_pk PRIMARY KEY (name, "key", slot)
 )
  WITHOUT ROWID;
 
-CREATE INDEX fastjobs_throttles_at ON fastjobs_throttles (at);
+CREATE INDEX fastjobs_throttles_free ON fastjobs_throttles (free_at);
 
 INSERT INTO fastjobs_schema (id, version) VALUES (1, 1);
 
@@ -115,7 +116,7 @@ SELECT k.kind, (SELECT j.run_at FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_j
 UPDATE "fastjobs_jobs" INDEXED BY "fastjobs_jobs_held" SET state = 0, held_until = 0, lost = lost + 1 WHERE kind = ? AND state = 1 AND held_until <= ?;
 
 -- heads
-SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried FROM "fastjobs_jobs" INDEXED BY "fastjobs_jobs_ready" WHERE kind = ? AND state = 0 AND run_at <= ? AND (lost <= ? OR attempts >= ?) ORDER BY run_at, id;
+SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, alone_key FROM "fastjobs_jobs" INDEXED BY "fastjobs_jobs_ready" WHERE kind = ? AND state = 0 AND run_at <= ? AND (lost <= ? OR attempts >= ?) ORDER BY run_at, id;
 
 -- take
 UPDATE "fastjobs_jobs" SET state = 1, held_until = ?, attempts = attempts + 1, claim = claim + 1, unique_key = NULL, stop_asked = 0 WHERE id IN (SELECT value FROM json_each(?));
@@ -124,16 +125,16 @@ UPDATE "fastjobs_jobs" SET state = 1, held_until = ?, attempts = attempts + 1, c
 UPDATE "fastjobs_jobs" SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL, failed_at = ?, error = ? WHERE id = ?;
 
 -- done
-DELETE FROM "fastjobs_jobs" WHERE id = ? AND claim = ? AND state <> 3;
+DELETE FROM "fastjobs_jobs" WHERE id = ? AND claim = ? AND state <> 3 AND alone_key IS NULL AND name IS NULL;
 
 -- try_again
-UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, run_at = ?, error = ? WHERE id = ? AND claim = ? AND state <> 3;
+UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, run_at = ?, error = ? WHERE id = ? AND claim = ? AND state <> 3 AND alone_key IS NULL;
 
 -- fail
-UPDATE "fastjobs_jobs" SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL, failed_at = ?, error = ? WHERE id = ? AND claim = ? AND state <> 3;
+UPDATE "fastjobs_jobs" SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL, failed_at = ?, error = ? WHERE id = ? AND claim = ? AND state <> 3 AND alone_key IS NULL;
 
 -- give_back
-UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, attempts = max(attempts - 1, 0), run_at = coalesce(?, run_at), error = coalesce(?, error) WHERE id = ? AND claim = ? AND state <> 3;
+UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, attempts = max(attempts - 1, 0), run_at = coalesce(?, run_at), error = coalesce(?, error) WHERE id = ? AND claim = ? AND state <> 3 AND own_key IS NULL;
 
 -- extend
 UPDATE "fastjobs_jobs" SET held_until = ? WHERE id = ? AND claim = ? AND state = 1 AND held_until > ? RETURNING stop_asked;

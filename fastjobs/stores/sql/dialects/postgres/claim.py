@@ -122,6 +122,7 @@ async def claim(
         limit - min(max(wanted.ahead, 0), limit),
         full,
         now,
+        [None if term.at_once is None else min(max(term.at_once, 0), _MOST) for term in each],
     )
     *found, summary = rows
     jobs: list[Job] = []

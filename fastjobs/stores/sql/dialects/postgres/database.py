@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
@@ -18,12 +20,14 @@ from fastjobs.clock import Clock
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import NewJob
-from fastjobs.core.marks import GiveBack, Kept, Mark
+from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
+from fastjobs.store import Places, Throttled
 from fastjobs.stores.sql import migrations, operations
 from fastjobs.stores.sql.dialects.postgres import claim as claiming
-from fastjobs.stores.sql.dialects.postgres import marks, push
+from fastjobs.stores.sql.dialects.postgres import marks, push, throttles
 from fastjobs.stores.sql.dialects.postgres.clock import ServerClock
 from fastjobs.stores.sql.dialects.postgres.gathering import Gathering
+from fastjobs.stores.sql.dialects.postgres.keyed_pushes import KeyedPushes
 from fastjobs.stores.sql.dialects.postgres.links import Link
 from fastjobs.stores.sql.dialects.postgres.listening import Listening
 from fastjobs.stores.sql.dialects.postgres.notifying import Notifier
@@ -49,6 +53,7 @@ class _Here:
         self.on_loop = on_loop
         self.notifier = Notifier(on_loop, database.statements.channel)
         self.gathering = Gathering(on_loop, lambda link, jobs: database.send(self, link, jobs))
+        self.keyed = KeyedPushes(on_loop, lambda link, jobs: database.send(self, link, jobs))
         self.listening = Listening(
             on_loop, open_link, self.notifier.notify, database.statements.channel, database.pids
         )
@@ -106,6 +111,8 @@ class Postgres:
         self._clock = ServerClock(clock)
         self._known: set[str] = set()
         self._floors = claiming.Floors()
+        self._freed: deque[tuple[str, bytes]] = deque()
+        """Keys whose jobs have ended in a transaction of the app's, for which others may have parked meanwhile."""
         self._are_there = False
         self._made_in: weakref.ref[RootTransaction] | None = None
         self._lock = threading.Lock()
@@ -137,7 +144,8 @@ class Postgres:
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         if not jobs:
             return []
-        return await (await self._ready()).gathering.push(jobs)
+        here = await self._ready()
+        return await (here.keyed if operations.has_keys(jobs) else here.gathering).push(jobs)
 
     async def send(self, here: _Here, link: Link, jobs: Sequence[NewJob]) -> list[str | None]:
         """Sends one statement's worth of jobs."""
@@ -156,18 +164,74 @@ class Postgres:
         here = await self._ready()
         # The time is told once there is a link: a claim that waited for one would make holds that are short.
         return await here.on_loop.use(
-            lambda link: claiming.claim(link, self.statements, wanted, self.now(), self._floors),
+            lambda link: self._claim(link, wanted),
             undo=lambda claimed: self._give_back(here, claimed),
         )
+
+    async def _promote(self, link: Link) -> None:
+        kinds: list[str] = []
+        keys: list[bytes] = []
+        # The claims of other loops empty it as well.
+        with contextlib.suppress(IndexError):
+            while True:
+                kind, key = self._freed.popleft()
+                kinds.append(kind)
+                keys.append(key)
+        if kinds:
+            ((woken,),) = await link.fetch(self.statements.promote, kinds, keys)
+            if woken:
+                self._floors.forget()
+
+    async def _claim(self, link: Link, wanted: claiming.Wanted) -> Claimed:
+        if self._freed:
+            await self._promote(link)
+        # A kind with a limit needs its row, which whoever claims of it locks.
+        limited = [each.kind for each in wanted.kinds if each.at_once is not None]
+        if limited:
+            await push.note_kinds(link, self.statements, limited, self.now(), self._known)
+        return await claiming.claim(link, self.statements, wanted, self.now(), self._floors)
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]:
         marks.check(some)
         asked = list(some)
         here = await self._ready()
-        kept = await here.on_loop.use(lambda link: marks.mark(link, self.statements, asked, self.now()))
-        if any(isinstance(each, GiveBack) for each in asked):
+        kept = await here.on_loop.use(
+            lambda link: marks.mark(link, self.statements, asked, self.now(), self._floors.forget)
+        )
+        if any(isinstance(each, (GiveBack, HoldBack)) for each in asked):
             self._floors.forget()
         return kept
+
+    async def prune(self, failed_for: int, limit: int) -> int:
+        here = await self._ready()
+        most = min(max(limit, 0), (1 << 31) - 1)
+        ((gone,),) = await here.on_loop.use(
+            lambda link: link.fetch(self.statements.prune, self.now() - failed_for, most, self.now())
+        )
+        return int(gone)
+
+    async def sweep(self) -> int:
+        here = await self._ready()
+        ((woken,),) = await here.on_loop.use(lambda link: link.fetch(self.statements.sweep, self.now()))
+        if woken:
+            self._floors.forget()
+        return int(woken)
+
+    async def take(self, asked: Sequence[Throttled]) -> list[Places]:
+        wanted = list(asked)
+        if not wanted:
+            return []
+        here = await self._ready()
+        return await here.on_loop.use(
+            lambda link: throttles.take(link, self.statements, wanted, self.now()),
+            undo=lambda places: self._let_go(here, places),
+        )
+
+    async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
+        some = [each for each in started if each[0].slots]
+        if some:
+            here = await self._ready()
+            await here.on_loop.use(lambda link: throttles.settle(link, self.statements, some))
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         """Runs what is written once for all databases, in a transaction."""
@@ -204,6 +268,21 @@ class Postgres:
             return self._notify
         connection.execute(select(func.pg_notify(self.statements.channel, "")))
         return None
+
+    def freed(self, kind: str, key: bytes) -> Callable[[], None] | None:
+        """What wakes, after the commit, a job that parked while the app's transaction was open. Where no loop of the
+        store's runs here, that is left to a sweep."""
+
+        def freed() -> None:
+            self._freed.append((kind, key))
+            for here in self._running():
+                try:
+                    here.on_loop.loop.call_soon_threadsafe(self._do, here, self._promote)
+                except RuntimeError:
+                    continue  # that loop has just been closed
+                return
+
+        return freed
 
     def now(self) -> int:
         return self._clock.now()
@@ -268,11 +347,22 @@ class Postgres:
     def _give_back(self, here: _Here, claimed: Claimed) -> None:
         """Undoes a claim whose caller has gone, without waiting for it."""
         some = [GiveBack(job.id, job.claim) for job in claimed.jobs]
-        if not some or here.on_loop.is_closed:
+        if not some:
             return
 
         async def give_back(link: Link) -> None:
             await marks.mark(link, self.statements, some, self.now())
             self._floors.forget()
 
-        here.on_loop.begin(here.on_loop.call(give_back).run())
+        self._do(here, give_back)
+
+    def _let_go(self, here: _Here, places: list[Places]) -> None:
+        """Gives the places back of a caller that has gone."""
+        some = [(each, 0, 0) for each in places if each.slots]
+        if some:
+            self._do(here, lambda link: throttles.settle(link, self.statements, some))
+
+    def _do(self, here: _Here, work: Callable[[Link], Awaitable[None]]) -> None:
+        """Does it in a task of the store's own, which nobody waits for."""
+        if not here.on_loop.is_closed:
+            here.on_loop.begin(here.on_loop.call(work).run())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fastjobs.core.errors import StoreError
-from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
+from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.core.text import kept_text
 from fastjobs.stores.sql.dialects.postgres import functions
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
@@ -25,16 +25,26 @@ _Numbered = tuple[int, int, Mark]
 def check(marks: Sequence[Mark]) -> None:
     """Raises a StoreError for a mark that this store doesn't keep."""
     for mark in marks:
-        if not isinstance(mark, (Done, TryAgain, Fail, GiveBack, Extend)):
+        if not isinstance(mark, (Done, TryAgain, Fail, GiveBack, HoldBack, Extend)):
             raise StoreError(f"SQLStore keeps no mark {type(mark).__name__}")
 
 
-async def mark(link: Link, statements: Statements, marks: Sequence[Mark], now: int) -> list[Kept]:
-    """Keeps what became of claimed jobs; several marks of one job as one after the other."""
+async def mark(
+    link: Link,
+    statements: Statements,
+    marks: Sequence[Mark],
+    now: int,
+    woke: Callable[[], None] = lambda: None,
+) -> list[Kept]:
+    """Keeps what became of claimed jobs; several marks of one job as one after the other.
+
+    `woke` is called where a parked job, which may have been due for long, waits again.
+    """
     check(marks)
     answers = [Kept.LOST] * len(marks)
     for batch in _batches(marks):
-        await _keep(link, statements, batch, now, answers)
+        if await _keep(link, statements, batch, now, answers):
+            woke()
     return answers
 
 
@@ -50,12 +60,25 @@ def _batches(marks: Sequence[Mark]) -> list[list[_Numbered]]:
         if layer == len(layers):
             layers.append([])
         layers[layer].append((place, number, mark))
-    return [layer[at : at + _TOGETHER] for layer in layers for at in range(0, len(layer), _TOGETHER)]
+    return [
+        some[at : at + _TOGETHER]
+        for layer in layers
+        for some in _apart(layer)
+        for at in range(0, len(some), _TOGETHER)
+    ]
+
+
+def _apart(layer: list[_Numbered]) -> list[list[_Numbered]]:
+    # What takes a key back may wait a moment for an open transaction of the app's: no other mark is to wait with it.
+    back = [each for each in layer if isinstance(each[2], (GiveBack, HoldBack))]
+    if not back or len(back) == len(layer):
+        return [layer]
+    return [[each for each in layer if not isinstance(each[2], (GiveBack, HoldBack))], back]
 
 
 async def _keep(
     link: Link, statements: Statements, batch: list[_Numbered], now: int, answers: list[Kept]
-) -> None:
+) -> bool:
     done: list[int] = []
     done_claims: list[int] = []
     ids: list[int] = []
@@ -63,6 +86,7 @@ async def _keep(
     what: list[int] = []
     at: list[int | None] = []
     errors: list[str | None] = []
+    kinds_until: list[int | None] = []
     for _, number, mark in batch:
         if isinstance(mark, Done):
             done.append(number)
@@ -74,8 +98,9 @@ async def _keep(
         what.append(kind)
         at.append(when)
         errors.append(None if error is None else kept_text(error))
-    ((lost, locked, asked),) = await link.fetch(
-        statements.mark, done, done_claims, ids, claims, what, at, errors, now
+        kinds_until.append(now + mark.kind_for if isinstance(mark, HoldBack) else None)
+    ((lost, locked, asked, woke),) = await link.fetch(
+        statements.mark, done, done_claims, ids, claims, what, at, errors, kinds_until, now
     )
     missed: set[int] = set(lost or ())
     busy: set[int] = set(locked or ())
@@ -85,6 +110,7 @@ async def _keep(
             answers[place] = Kept.STOP if number in stop else Kept.YES
         elif number in busy:
             answers[place] = Kept.BUSY
+    return bool(woke)
 
 
 def _change(mark: Mark, now: int) -> tuple[int, int | None, str | None]:
@@ -95,6 +121,8 @@ def _change(mark: Mark, now: int) -> tuple[int, int | None, str | None]:
             return functions.FAIL, now, mark.error
         case GiveBack():
             return functions.GIVE_BACK, None if mark.after is None else now + mark.after, mark.error
+        case HoldBack():
+            return functions.HOLD_BACK, None if mark.after is None else now + mark.after, None
         case Extend():
             return functions.EXTEND, now + mark.hold, None
         case _:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fastjobs.core.job import NewJob
+from fastjobs.stores.sql.dialects.postgres import keyed
+from fastjobs.stores.sql.dialects.postgres.keyed_pushes import PATIENCE
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
-from fastjobs.stores.sql.operations import job_values
+from fastjobs.stores.sql.operations import has_keys, job_values
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.links import Link
@@ -27,6 +29,8 @@ async def push(
     """
     if not jobs:
         return []
+    if has_keys(jobs):
+        return await _push_keyed(link, statements, jobs, now, notify, known)
     rows = [job_values(job, now) for job in jobs]
     await note_kinds(link, statements, (row[0] for row in rows), now, set[str]() if known is None else known)
     if len(rows) == 1:
@@ -59,6 +63,22 @@ async def push(
             else link.fetch(statements.push_many, *columns)
         )
     return [str(id) for id in found[0][0]]
+
+
+async def _push_keyed(
+    link: Link,
+    statements: Statements,
+    jobs: Sequence[NewJob],
+    now: int,
+    notify: bool,
+    known: set[str] | None,
+) -> list[str | None]:
+    await note_kinds(
+        link, statements, (job.kind for job in jobs), now, set[str]() if known is None else known
+    )
+    told = statements.channel if notify else None
+    found = await link.fetch(statements.push_keyed, *keyed.columns(jobs, now), now, PATIENCE, told)
+    return keyed.ids_of(found[0][0])
 
 
 async def note_kinds(

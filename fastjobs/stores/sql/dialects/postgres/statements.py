@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from fastjobs.stores.sql.dialects.postgres import functions
+from fastjobs.stores.sql.dialects.postgres.function import VERSION
 from fastjobs.stores.sql.tables import Tables
 
 _LONGEST_CHANNEL = 63
@@ -42,6 +42,18 @@ class Statements:
     """See `functions.claim`."""
     mark: str
     """See `functions.mark`."""
+    push_keyed: str
+    """See `keyed_functions.push`."""
+    promote: str
+    """kinds, keys -> how many were woken"""
+    sweep: str
+    """now -> how many were woken"""
+    prune: str
+    """failed before, limit, now -> how many rows are gone"""
+    take: str
+    """See `throttle_functions.take`."""
+    settle: str
+    """See `throttle_functions.settle`."""
 
 
 def make_statements(tables: Tables) -> Statements:
@@ -49,8 +61,18 @@ def make_statements(tables: Tables) -> Statements:
     schema = f'"{tables.schema}".' if tables.schema else ""
     jobs, kinds = f'{schema}"{tables.jobs.name}"', f'{schema}"{tables.kinds.name}"'
     claim, mark = (
-        f'{schema}"{tables.prefix}claim_{int(functions.VERSION)}"',
-        f'{schema}"{tables.prefix}mark_{int(functions.VERSION)}"',
+        f'{schema}"{tables.prefix}claim_{int(VERSION)}"',
+        f'{schema}"{tables.prefix}mark_{int(VERSION)}"',
+    )
+    push_keyed, promote, sweep, prune = (
+        f'{schema}"{tables.prefix}push_{int(VERSION)}"',
+        f'{schema}"{tables.prefix}promote_{int(VERSION)}"',
+        f'{schema}"{tables.prefix}sweep_{int(VERSION)}"',
+        f'{schema}"{tables.prefix}prune_{int(VERSION)}"',
+    )
+    take, settle = (
+        f'{schema}"{tables.prefix}take_{int(VERSION)}"',
+        f'{schema}"{tables.prefix}settle_{int(VERSION)}"',
     )
     # One row at a time, as a statement that is one array's worth costs a third more where there's one job.
     push = (
@@ -89,12 +111,23 @@ def make_statements(tables: Tables) -> Statements:
         claim=(
             f"SELECT * FROM {claim}($1::text[], $2::bigint[], $3::integer[], $4::integer[], $5::integer[],"
             " $6::integer[], $7::boolean[], $8::bigint[], $9::boolean, $10::integer, $11::integer, $12::boolean,"
-            " $13::bigint)"
+            " $13::bigint, $14::integer[])"
         ),
         mark=(
             f"SELECT * FROM {mark}($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[],"
-            " $6::bigint[], $7::text[], $8::bigint)"
+            " $6::bigint[], $7::text[], $8::bigint[], $9::bigint)"
         ),
+        push_keyed=(
+            f"SELECT {push_keyed}($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::boolean[],"
+            " $7::bigint[], $8::boolean[], $9::text[], $10::bigint[], $11::bigint, $12::integer, $13::text)"
+        ),
+        promote=f"SELECT {promote}($1::text[], $2::bytea[])",
+        sweep=f"SELECT {sweep}($1::bigint)",
+        prune=f"SELECT {prune}($1::bigint, $2::integer, $3::bigint)",
+        take=(
+            f"SELECT * FROM {take}($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::integer[], $6::bigint)"
+        ),
+        settle=f"SELECT {settle}($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[])",
     )
 
 

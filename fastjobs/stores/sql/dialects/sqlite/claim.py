@@ -1,19 +1,16 @@
-"""The claim and the marks on SQLite, inside a transaction that has the write lock: no row needs a lock of its own."""
+"""The claim on SQLite, inside a transaction that has the write lock: no row needs a lock of its own."""
 
 from __future__ import annotations
 
-import heapq
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from operator import itemgetter
 from typing import NamedTuple
 
 from fastjobs.core.claiming import Claimable, Claimed
-from fastjobs.core.exhausted import exhausted_text
-from fastjobs.core.job import Job
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened
+from fastjobs.stores.sql.dialects.sqlite.picking import Lane, Pick
 
 
 class Wanted(NamedTuple):
@@ -37,19 +34,19 @@ class Sight(NamedTuple):
     """When the first of its holds ends."""
 
 
-_Row = tuple[int, str, str, int, int, int, int, str | None, str | None]
-_order = itemgetter(3, 0)
-_ANY = (1 << 63) - 1
-
-
 def look(opened: Opened, wanted: Wanted, now: int) -> Claimed | None:
     """The answer to a claim that finds nothing due, by a read alone; None where a claim is to be made."""
     if not opened.known.issuperset(kind.kind for kind in wanted.kinds):
         return None
     seen = _seen(opened, wanted)
-    if wanted.limit > 0 and any(_is_due(sight, now) for sight in seen):
-        return None
-    return Claimed(next_in=_next_in(seen, now), now=now)
+    if wanted.limit > 0:
+        due = [sight for sight in seen if _is_due(sight, now)]
+        if due:
+            numbers = _numbers(wanted)
+            for sight in due:
+                if _room(opened, wanted, sight.kind, numbers.get(sight.kind, wanted.others), now) > 0:
+                    return None
+    return Claimed(next_in=_next_in(opened, wanted, seen, now), now=now)
 
 
 def note_kinds(opened: Opened, kinds: Sequence[str], now: int) -> None:
@@ -64,21 +61,24 @@ def claim(opened: Opened, wanted: Wanted, now: int) -> Claimed:
     """Takes what is due: by priority, then due time, then id, over all kinds of one priority."""
     note_kinds(opened, [kind.kind for kind in wanted.kinds], now)
     if wanted.limit <= 0:
-        return Claimed(next_in=_next_in(_seen(opened, wanted), now), now=now)
-    numbers = {kind.kind: kind for kind in wanted.kinds}
-    by_priority: dict[int, list[Claimable]] = {}
+        return Claimed(next_in=_next_in(opened, wanted, _seen(opened, wanted), now), now=now)
+    numbers, others = _numbers(wanted), wanted.others
+    by_priority: dict[int, list[Lane]] = {}
     for sight in _seen(opened, wanted):
         if not _is_due(sight, now):
             continue
-        numbered = numbers.get(sight.kind)
-        if numbered is None:
-            if wanted.others is None:
-                continue
-            numbered = replace(wanted.others, kind=sight.kind)
+        numbered = numbers.get(sight.kind, others)
+        room = _room(opened, wanted, sight.kind, numbered, now)
+        if numbered is None or room <= 0:
+            continue
         if sight.ends is not None and sight.ends <= now:
+            opened.raw.execute(opened.keyed.wake_reaped, (sight.kind, now))
             opened.raw.execute(opened.statements.reap, (sight.kind, now))
-        by_priority.setdefault(numbered.priority, []).append(numbered)
-    picked = _Pick(opened, wanted, now)
+        is_named = sight.kind in numbers
+        if not is_named:
+            numbered = replace(numbered, kind=sight.kind)
+        by_priority.setdefault(numbered.priority, []).append(Lane(numbered, room, is_named))
+    picked = Pick(opened, wanted.limit, wanted.ahead, now, None if others is None else others.limit)
     for priority in sorted(by_priority, reverse=True):
         if picked.is_full():
             break
@@ -88,85 +88,14 @@ def claim(opened: Opened, wanted: Wanted, now: int) -> Claimed:
     return Claimed(
         jobs=picked.jobs,
         exhausted=picked.exhausted,
-        again=picked.again,
-        next_in=_next_in(_seen(opened, wanted), now) if short else None,
+        again=short and picked.again,
+        next_in=_next_in(opened, wanted, _seen(opened, wanted), now) if short else None,
         now=now,
     )
 
 
-class _Pick:
-    """The jobs that a claim takes, as it walks them in their order."""
-
-    def __init__(self, opened: Opened, wanted: Wanted, now: int) -> None:
-        self.jobs: list[Job] = []
-        self.exhausted: list[Job] = []
-        self.said: list[str] = []
-        """What is kept as the error of each of them."""
-        self.again = False
-        self._opened = opened
-        self._limit = wanted.limit
-        self._free = wanted.limit - min(max(wanted.ahead, 0), wanted.limit)
-        self._now = now
-        self._holds: dict[int, list[int]] = {}
-        self._room: dict[str, int] = {}
-
-    def is_full(self) -> bool:
-        return len(self.jobs) >= self._limit or self.again
-
-    def walk(self, kinds: list[Claimable]) -> None:
-        """Takes from these kinds' due jobs, all of one priority, until nothing more has room."""
-        numbers = {kind.kind: kind for kind in kinds}
-        for kind in kinds:
-            self._room[kind.kind] = self._limit if kind.limit is None else kind.limit
-        walks = [self._due(kind) for kind in kinds]
-        try:
-            for row in heapq.merge(*walks, key=_order) if len(walks) > 1 else walks[0]:
-                self._meet(row, numbers[row[1]])
-                if self.is_full():
-                    return
-        finally:
-            for each in walks:
-                each.close()
-
-    def keep(self) -> None:
-        """Writes down what was taken."""
-        for hold, ids in self._holds.items():
-            self._opened.raw.execute(self._opened.statements.take, (self._now + hold, json.dumps(ids)))
-        for job, said in zip(self.exhausted, self.said, strict=True):
-            self._opened.raw.execute(self._opened.statements.exhaust, (self._now, said, int(job.id)))
-
-    def _due(self, kind: Claimable) -> Generator[_Row, None, None]:
-        # A cursor that is read only as far as the walk gets, and no further than its kind has room.
-        # Jobs that are left for a free worker are passed over by SQLite: it reads no payload of theirs.
-        lost = _ANY if self._free > 0 else 0
-        cursor = self._opened.raw.execute(
-            self._opened.statements.heads, (kind.kind, self._now, lost, kind.attempts)
-        )
-        try:
-            while self._room[kind.kind] > 0 and (kind.ahead_ok or self._free > 0):
-                row = cursor.fetchone()
-                if row is None:
-                    return
-                yield row
-        finally:
-            cursor.close()
-
-    def _meet(self, row: _Row, kind: Claimable) -> None:
-        id, name, payload, run_at, attempts, token, lost, error, carried = row
-        if attempts >= kind.attempts:
-            if len(self.exhausted) >= self._limit:
-                self.again = True
-                return
-            self.exhausted.append(Job(str(id), name, payload, run_at, attempts, token, lost, error, carried))
-            self.said.append(exhausted_text(attempts, lost, error, kind.attempts))
-            return
-        if lost > 0 or not kind.ahead_ok:
-            if self._free <= 0:
-                return
-            self._free -= 1
-        self._room[name] -= 1
-        self._holds.setdefault(kind.hold, []).append(id)
-        self.jobs.append(Job(str(id), name, payload, run_at, attempts + 1, token + 1, lost, error, carried))
+def _numbers(wanted: Wanted) -> dict[str, Claimable]:
+    return {kind.kind: kind for kind in wanted.kinds}
 
 
 def _seen(opened: Opened, wanted: Wanted) -> list[Sight]:
@@ -181,13 +110,40 @@ def _is_due(sight: Sight, now: int) -> bool:
     return (sight.first is not None and sight.first <= now) or (sight.ends is not None and sight.ends <= now)
 
 
-def _next_in(seen: list[Sight], now: int) -> int | None:
-    due = [
-        max(sight.first, sight.held_until or 0)
-        for sight in seen
-        if sight.first is not None and not sight.paused
-    ]
-    return max(min(due) - now, 0) if due else None
+def _room(opened: Opened, wanted: Wanted, kind: str, numbers: Claimable | None, now: int) -> int:
+    """How many jobs of the kind the claim may take."""
+    if numbers is None:
+        return 0
+    limit = wanted.limit if numbers.ahead_ok else wanted.limit - max(wanted.ahead, 0)
+    if numbers.limit is not None:
+        limit = min(limit, numbers.limit)
+    if numbers.at_once is not None and limit > 0:
+        limit = min(limit, numbers.at_once - _held(opened, kind, numbers.at_once, now))
+    return limit
+
+
+def _held(opened: Opened, kind: str, most: int, now: int) -> int:
+    count: int = opened.raw.execute(opened.keyed.held, (kind, now, most)).fetchone()[0]
+    return count
+
+
+def _next_in(opened: Opened, wanted: Wanted, seen: list[Sight], now: int) -> int | None:
+    numbers, others = _numbers(wanted), wanted.others
+    found: int | None = None
+    for sight in seen:
+        # A job whose hold ran out is due, and waits as soon as a claim may take it.
+        is_lost = sight.ends is not None and sight.ends <= now
+        first = now if is_lost else sight.first
+        if first is None or sight.paused:
+            continue
+        at = max(first, sight.held_until or 0)
+        if at <= now:
+            at_once = getattr(numbers.get(sight.kind, others), "at_once", None)
+            if at_once is not None and _held(opened, sight.kind, at_once, now) >= at_once:
+                continue  # until one of them ends, which wakes the queue
+        if found is None or at < found:
+            found = at
+    return None if found is None else max(found - now, 0)
 
 
 @lru_cache(maxsize=64)

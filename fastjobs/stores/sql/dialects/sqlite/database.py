@@ -19,10 +19,12 @@ from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import GiveBack, Kept, Mark
+from fastjobs.store import Places, Throttled
 from fastjobs.stores.sql import migrations, operations
 from fastjobs.stores.sql.dialects.sqlite import claim as claiming
-from fastjobs.stores.sql.dialects.sqlite import files, gate, marks
+from fastjobs.stores.sql.dialects.sqlite import files, gate, marks, pushing, throttles, upkeep
 from fastjobs.stores.sql.dialects.sqlite.begin import begin_to_write
+from fastjobs.stores.sql.dialects.sqlite.keyed_statements import make_keyed
 from fastjobs.stores.sql.dialects.sqlite.listening import listening
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened, Synchronous
 from fastjobs.stores.sql.dialects.sqlite.statements import make_statements
@@ -85,8 +87,7 @@ class SQLite:
             await asyncio.wrap_future(writer.ended)
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        rows = [operations.job_values(job, self._clock.now()) for job in jobs]
-        return await self._call(Call(partial(_push, rows=rows)), "push through kind.in_(tx)")
+        return await self._call(Call(pushing.push(jobs, self._clock.now())), "push through kind.in_(tx)")
 
     async def claim(
         self, kinds: Sequence[Claimable], limit: int, ahead: int, others: Claimable | None
@@ -107,6 +108,19 @@ class SQLite:
         marks.check(some)
         asked, now = list(some), self._clock.now
         return await self._call(Call(lambda opened: marks.mark(opened, asked, now())))
+
+    async def prune(self, failed_for: int, limit: int) -> int:
+        return await self._call(upkeep.prune(failed_for, limit, self._clock.now))
+
+    async def sweep(self) -> int:
+        return await upkeep.sweep(self._call, self._clock.now)
+
+    async def take(self, asked: Sequence[Throttled]) -> list[Places]:
+        return await self._call(throttles.take(list(asked), self._clock.now))
+
+    async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
+        if started:
+            await self._call(throttles.settle(list(started)))
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
@@ -140,6 +154,9 @@ class SQLite:
 
     def tell(self, connection: Connection) -> None:
         """Nothing: whoever listens looks at the file."""
+
+    def freed(self, kind: str, key: bytes) -> None:
+        """Nothing: nobody parks while a transaction has the write lock."""
 
     def _check_file(self, connection: Connection, opened: Opened | None) -> None:
         """Refuses a transaction of another file, where the job would be kept and nobody would run it."""
@@ -198,7 +215,7 @@ class SQLite:
 
     def _open(self) -> Opened:
         # In the writer's thread, which has nothing else to do yet.
-        opened = Opened(self._engine, self._statements, self._synchronous)
+        opened = Opened(self._engine, self._statements, make_keyed(self._tables), self._synchronous)
         try:
             self._gate = opened.gate
             self._prepare(opened)
@@ -246,12 +263,6 @@ class SQLite:
         some = [GiveBack(job.id, job.claim) for job in claimed.jobs]
         if some:
             self._submit(Call(partial(marks.mark, marks=some, now=self._clock.now())))
-
-
-def _push(opened: Opened, rows: list[tuple[str, str, int, int, str | None]]) -> list[str | None]:
-    claiming.note_kinds(opened, [row[0] for row in rows], rows[0][3] if rows else 0)
-    text, execute = opened.statements.push, opened.raw.execute
-    return [str(execute(text, row).lastrowid) for row in rows]
 
 
 def _in_core(opened: Opened, work: Callable[[Connection], _T]) -> _T:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastjobs.core.errors import StoreError
-from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
+from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.core.text import kept_text
+from fastjobs.stores.sql.dialects.sqlite import keyed
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened
 from fastjobs.stores.sql.operations import row_id
 
@@ -14,7 +15,7 @@ from fastjobs.stores.sql.operations import row_id
 def check(marks: Sequence[Mark]) -> None:
     """Raises a StoreError for a mark that this store doesn't keep."""
     for mark in marks:
-        if not isinstance(mark, (Done, TryAgain, Fail, GiveBack, Extend)):
+        if not isinstance(mark, (Done, TryAgain, Fail, GiveBack, HoldBack, Extend)):
             raise StoreError(f"SQLStore keeps no mark {type(mark).__name__}")
 
 
@@ -36,15 +37,24 @@ def _one(opened: Opened, each: Mark, now: int) -> Kept:
         case Fail():
             done = execute(texts.fail, (now, kept_text(each.error), *pair))
         case GiveBack():
-            at = None if each.after is None else now + each.after
-            error = None if each.error is None else kept_text(each.error)
-            done = execute(texts.give_back, (at, error, *pair))
+            done = execute(texts.give_back, (*keyed.given_back(each, now), *pair))
+        case HoldBack():
+            return _of_any(opened, each, pair[0], now)
         case Extend():
             rows = execute(texts.extend, (now + each.hold, *pair, now)).fetchall()
             return Kept.LOST if not rows else Kept.STOP if rows[0][0] else Kept.YES
         case _:
             raise StoreError(f"SQLStore keeps no mark {type(each).__name__}")
-    return Kept.YES if done.rowcount else Kept.LOST
+    return Kept.YES if done.rowcount else _of_any(opened, each, pair[0], now)
+
+
+def _of_any(opened: Opened, each: Done | TryAgain | Fail | GiveBack | HoldBack, id: int, now: int) -> Kept:
+    # The statements above are those of most jobs, and leave the others as they are.
+    if isinstance(each, Done):
+        steps = keyed.done(opened.keyed, id, each.claim, now)
+    else:
+        steps = keyed.mark(opened.keyed, each, id, now)
+    return Kept.YES if keyed.in_line(opened.raw, steps) else Kept.LOST
 
 
 def _pair(each: Mark) -> tuple[int, int] | None:

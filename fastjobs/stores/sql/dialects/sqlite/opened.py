@@ -17,6 +17,7 @@ from sqlalchemy.pool import StaticPool
 from fastjobs.stores.sql.dialects.sqlite import files
 from fastjobs.stores.sql.dialects.sqlite.connected import Connected
 from fastjobs.stores.sql.dialects.sqlite.gate import Gate, gate
+from fastjobs.stores.sql.dialects.sqlite.keyed_statements import Keyed
 from fastjobs.stores.sql.dialects.sqlite.statements import Statements
 
 log = logging.getLogger("fastjobs")
@@ -34,8 +35,11 @@ _T = TypeVar("_T")
 class Opened:
     """An open connection and what goes with it: the gate of its file, and the kinds that are known to have a row."""
 
-    def __init__(self, engine: Engine, statements: Statements, synchronous: Synchronous) -> None:
+    def __init__(
+        self, engine: Engine, statements: Statements, keyed: Keyed, synchronous: Synchronous
+    ) -> None:
         self.statements = statements
+        self.keyed = keyed
         self.known: set[str] = set()
         self.noted: set[str] = set()
         path = files.plain_path(engine.url)

@@ -31,7 +31,8 @@ class Statements:
     reap: str
     """kind, now"""
     heads: str
-    """kind, now, most lost, its kind's attempts -> id, kind, payload, run_at, attempts, claim, lost, error, carried
+    """kind, now, most lost, its kind's attempts
+    -> id, kind, payload, run_at, attempts, claim, lost, error, carried, alone_key
 
     Due soonest first: those lost no more often than that, and those whose attempts are used up."""
     take: str
@@ -39,13 +40,13 @@ class Statements:
     exhaust: str
     """failed_at, error, id"""
     done: str
-    """id, claim"""
+    """id, claim; of a job that has neither a name nor a key that others may wait for"""
     try_again: str
-    """run_at, error, id, claim"""
+    """run_at, error, id, claim; of a job that no other may wait for, as `fail`"""
     fail: str
     """failed_at, error, id, claim"""
     give_back: str
-    """run_at or None, error or None, id, claim"""
+    """run_at or None, error or None, id, claim; of a job without a key"""
     extend: str
     """held_until, id, claim, now -> stop_asked"""
 
@@ -83,7 +84,7 @@ def make_statements(tables: Tables) -> Statements:
             " WHERE kind = ? AND state = 1 AND held_until <= ?"
         ),
         heads=(
-            "SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried"
+            "SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, alone_key"
             f" FROM {jobs} INDEXED BY {ready}"
             " WHERE kind = ? AND state = 0 AND run_at <= ? AND (lost <= ? OR attempts >= ?) ORDER BY run_at, id"
         ),
@@ -95,17 +96,18 @@ def make_statements(tables: Tables) -> Statements:
             f"UPDATE {jobs} SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL,"
             " failed_at = ?, error = ? WHERE id = ?"
         ),
-        done=f"DELETE FROM {jobs} WHERE {mine}",
+        done=f"DELETE FROM {jobs} WHERE {mine} AND alone_key IS NULL AND name IS NULL",
         try_again=(
-            f"UPDATE {jobs} SET state = 0, held_until = 0, claim = claim + 1, run_at = ?, error = ? WHERE {mine}"
+            f"UPDATE {jobs} SET state = 0, held_until = 0, claim = claim + 1, run_at = ?, error = ?"
+            f" WHERE {mine} AND alone_key IS NULL"
         ),
         fail=(
             f"UPDATE {jobs} SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL,"
-            f" failed_at = ?, error = ? WHERE {mine}"
+            f" failed_at = ?, error = ? WHERE {mine} AND alone_key IS NULL"
         ),
         give_back=(
             f"UPDATE {jobs} SET state = 0, held_until = 0, claim = claim + 1, attempts = max(attempts - 1, 0),"
-            f" run_at = coalesce(?, run_at), error = coalesce(?, error) WHERE {mine}"
+            f" run_at = coalesce(?, run_at), error = coalesce(?, error) WHERE {mine} AND own_key IS NULL"
         ),
         extend=(
             f"UPDATE {jobs} SET held_until = ? WHERE id = ? AND claim = ? AND state = 1 AND held_until > ?"

@@ -1,0 +1,280 @@
+"""How fast jobs of a kind may start: `rate=Throttle(…)`, whose places the store counts on all instances together.
+
+A kind's places are taken before the claim, which then has so much room for it, and what of them started is settled
+after it. While nothing of it is due it has no room and takes none. With `by=` a claim can't know the values before, so
+the places are taken after it, and the jobs without one go back, each for a turn of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from fastjobs.clock import Clock
+from fastjobs.core.duration import DAY, SECOND
+from fastjobs.core.errors import PayloadError
+from fastjobs.core.job import Job
+from fastjobs.core.rate import HELD_FOR, RESERVED, Throttle
+from fastjobs.runtime.kind import Kind
+from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.waiting import limited
+from fastjobs.store import Claimable, Claimed, Places, Store, Throttled, ThrottleStore
+
+LOOK = 1.0
+"""Seconds for which other kinds may fill each claim before a kind is given room unasked; and the longest that places
+are waited for: others may give some back meanwhile."""
+SOONEST = 0.05
+"""The least seconds until places are asked for again, or a hundredth of the time they're counted in."""
+OWN = 2
+"""How many jobs a claim takes of a kind with a limiter of the app's own: those that it refuses go back."""
+MANY = 10_000
+"""How many values' turns are remembered before those that are over are let go."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """A claimed job that doesn't start now."""
+
+    job: Job
+    after: int | None = 0
+    """Microseconds until its turn may come; None for due as it was."""
+    error: BaseException | None = None
+    """What `by=` raised for its value."""
+
+
+class _Rated:
+    """A kind with a rate as a whole."""
+
+    def __init__(self, term: Claimable, throttle: Throttle) -> None:
+        self.term = term
+        self.throttle = throttle
+        self.due = False
+        """Whether some of it may be due, so that it's worth taking places."""
+        self.unseen_since: float | None = None
+        """Since when other kinds have filled each claim, so that it's not known whether."""
+        self.blocked_until = 0.0
+        self.places: Places | None = None
+        """What the claim under way may start."""
+
+    def unseen_for(self, now: float) -> float:
+        return 0.0 if self.unseen_since is None else now - self.unseen_since
+
+    def room(self) -> int:
+        return 0 if self.places is None else len(self.places.slots)
+
+
+class _Turns:
+    """When the jobs of one value that were refused may come: one after another, as fast as the rate lets them."""
+
+    __slots__ = ("next", "soon")
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.soon = 0
+
+    def after(self, now: int, wait: int, step: int) -> int:
+        """Microseconds until the turn of one more."""
+        if wait * 4 <= step and self.soon <= now:
+            self.soon = now + wait  # it came a moment too early, so it goes before those that wait behind it
+            return wait
+        turn = max(self.next, now + wait, self.soon + step)
+        # Each starts a moment after its turn, and that is what the next one's place counts from.
+        self.next = turn + step + step // 100
+        return min(turn - now, DAY)
+
+
+class Rates:
+    """The rates of one running queue, or one drain."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        kinds: Mapping[str, Kind[Any]],
+        terms: Sequence[Claimable],
+        poll: float,
+    ) -> None:
+        """`terms` is what claims are asked for; a kind with a rate has its room from here."""
+        self._store = cast("ThrottleStore", store)  # what each kind needs of it was seen to
+        self._clock = clock
+        self._kinds = kinds
+        self._others: list[Claimable] = []
+        self._rated: list[_Rated] = []
+        self._by: dict[str, Claimable] = {}
+        for term in terms:
+            rate = kinds[term.kind].options.rate
+            if isinstance(rate, Throttle) and rate.by is None:
+                self._rated.append(_Rated(term, rate))
+            elif isinstance(rate, Throttle):
+                self._by[term.kind] = term
+            else:
+                self._others.append(term if rate is None else replace(term, limit=OWN))
+        self._turns: defaultdict[tuple[str, str], _Turns] = defaultdict(_Turns)
+        self._crowded = False
+        """Whether jobs were refused by their values' rates in the claim before."""
+        self._passed_over = False
+        """Whether this claim asks for none of those, as there is room for one job and others may have it."""
+        self._outage = Outage(clock, "rates", poll)
+        self.error: Exception | None = None
+        """What the store failed with as it was asked for places after a claim."""
+        self.again = False
+        """Whether the claim is to be made again at once: it found jobs due of a kind that it had no room for."""
+
+    async def before(self, room: int, free: int) -> list[Claimable]:
+        """What to ask a claim for, of which `free` jobs would start at once. Raises what the store raises."""
+        now = self._clock.monotonic()
+        asking = [
+            each
+            for each in self._rated
+            if free > 0 and now >= each.blocked_until and (each.due or each.unseen_for(now) >= LOOK)
+        ]
+        for each in self._rated:
+            each.places = None
+        if asking:
+            places = await limited(self._store.take([_asked(each, free) for each in asking]), "a rate")
+            for each, got in zip(asking, places, strict=True):
+                each.places = got if got.slots else None
+                if got.wait:
+                    soonest = min(each.throttle.period / SECOND / 100, SOONEST)
+                    each.blocked_until = now + min(max(got.wait / SECOND, soonest), LOOK)
+        terms = [*self._others, *self._by_terms(room)]
+        terms += [
+            replace(each.term, limit=each.room())
+            for each in self._rated
+            if each.places is not None or now >= each.blocked_until
+        ]
+        # The store is asked something all the same, so that an outage is seen.
+        return terms or [replace(each.term, limit=0) for each in self._rated]
+
+    def _by_terms(self, room: int) -> list[Claimable]:
+        """Jobs that are refused take room and run nothing, so while there are some the rest has half of it."""
+        if not self._crowded:
+            return list(self._by.values())
+        if room == 1 and self._others and not self._passed_over:
+            self._passed_over = True
+            return []
+        self._passed_over = False
+        return [replace(term, limit=max(1, room // 2)) for term in self._by.values()]
+
+    async def after(self, claimed: Claimed, room: int, free: int) -> None:
+        """Settles what of the places was started, once the claim's jobs are on their way."""
+        short = len(claimed.jobs) + len(claimed.exhausted) < room
+        self.again = short and self._crowded and (self._passed_over or claimed.next_in == 0)
+        if not self._rated:
+            return
+        now = self._clock.monotonic()
+        started: defaultdict[str, int] = defaultdict(int)
+        for job in claimed.jobs:
+            started[job.kind] += 1
+        settled: list[tuple[Places, int, int]] = []
+        for each in self._rated:
+            had = each.room()
+            if each.places is not None:
+                each.due = started[each.term.kind] == had
+                each.unseen_since = None
+                settled.append((each.places, started[each.term.kind], claimed.now))
+            elif not short:
+                each.unseen_since = now if each.unseen_since is None else each.unseen_since
+            elif now >= each.blocked_until:
+                each.unseen_since = None
+                if claimed.next_in == 0 and free > 0:
+                    each.due = self.again = True
+        if settled:
+            try:
+                await limited(self._store.settle(settled), "a rate's count")
+            except Exception as error:  # the places stay taken, so that the rate is kept
+                self._outage.failed(error)
+            else:
+                self._outage.over()
+
+    def sleep(self, seconds: float) -> float:
+        """How long to sleep, where it would be so many seconds: no longer than until places may be free."""
+        now = self._clock.monotonic()
+        waits = [each.blocked_until - now for each in self._rated if each.blocked_until > now]
+        return max(0.001, min([seconds, *waits]))
+
+    def late(self, claimed: Claimed) -> list[Refused]:
+        """The claimed jobs whose places had run out by the time of the claim, as where the process was frozen."""
+        over = {
+            each.term.kind
+            for each in self._rated
+            if each.places is not None and claimed.now > each.places.until
+        }
+        return [Refused(job, None) for job in claimed.jobs if job.kind in over] if over else []
+
+    def by_value(self, job: Job) -> bool:
+        """Whether it's still to be asked whether the job may start."""
+        return job.kind in self._by
+
+    async def refuse(self, claimed: Sequence[Job], now: int) -> list[Refused]:
+        """Of those jobs the ones that don't start, as their values' rates have no places, or have no value to count.
+
+        A store that fails holds all of them back, rather than let them past their rate; it's kept in `error`.
+        """
+        self.error = None
+        if self._passed_over or not self._by:
+            return []
+        refused: list[Refused] = []
+        by_key: defaultdict[tuple[str, str], list[Job]] = defaultdict(list)
+        for job in claimed:
+            try:
+                key = self._throttle(job.kind).key(self._kinds[job.kind].codec.load(job.payload))
+            except PayloadError:
+                continue  # it fails as it's run
+            except BaseException as error:  # as with a handler: whatever it raises stops nothing
+                refused.append(Refused(job, error=error))
+            else:
+                by_key[job.kind, key].append(job)
+        if by_key:
+            refused += await self._without_place(by_key, now)
+        self._crowded = bool(refused)
+        return refused
+
+    async def _without_place(
+        self, by_key: Mapping[tuple[str, str], Sequence[Job]], now: int
+    ) -> list[Refused]:
+        asked: list[Throttled] = []
+        for (kind, key), jobs in by_key.items():
+            throttle = self._throttle(kind)
+            asked.append(Throttled(kind, key, throttle.max, throttle.period, len(jobs)))
+        try:
+            places = await limited(self._store.take(asked), "a rate")
+        except Exception as error:
+            self._outage.failed(error)
+            self.error = error
+            return [Refused(job, HELD_FOR) for jobs in by_key.values() for job in jobs]
+        refused: list[Refused] = []
+        settled: list[tuple[Places, int, int]] = []
+        for ((kind, key), jobs), got in zip(by_key.items(), places, strict=True):
+            if got.slots:
+                # They start from when the places were taken on, not from the claim before that.
+                settled.append((got, len(got.slots), got.until - RESERVED))
+            throttle = self._throttle(kind)
+            for job in jobs[len(got.slots) :]:
+                turns = self._turns[kind, key]
+                refused.append(Refused(job, turns.after(now, got.wait, throttle.period // throttle.max)))
+        if len(self._turns) > MANY:
+            over = [at for at, turns in self._turns.items() if max(turns.next, turns.soon) <= now]
+            for at in over:
+                del self._turns[at]
+        if settled:
+            try:
+                await limited(self._store.settle(settled), "a rate's count")
+            except Exception as error:
+                self._outage.failed(error)
+                return refused
+        self._outage.over()
+        return refused
+
+    def _throttle(self, kind: str) -> Throttle:
+        rate = self._kinds[kind].options.rate
+        assert isinstance(rate, Throttle)
+        return rate
+
+
+def _asked(each: _Rated, free: int) -> Throttled:
+    return Throttled(
+        each.term.kind, "", each.throttle.max, each.throttle.period, min(free, each.throttle.max)
+    )

@@ -1,0 +1,52 @@
+"""Pushes with keys and names by the store's own connections, which wait for a transaction of the app's without a link.
+
+Such a push may meet the same key in a transaction that's open, and then waits for its outcome, which may take as long
+as a request does. It must not have one of the two links for so long, nor any other push wait with it: so a statement
+waits a moment alone, and then the push is tried again, one of them at a time, until its caller has had enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from fastjobs.core.job import NewJob
+from fastjobs.stores.sql.dialects.postgres.gathering import Gathering
+from fastjobs.stores.sql.dialects.postgres.links import Link, sqlstate
+from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
+
+PATIENCE = 20
+"""Milliseconds that a statement waits for another transaction."""
+_LOCK_NOT_AVAILABLE = "55P03"
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 0.25
+
+Send = Callable[[Link, Sequence[NewJob]], Awaitable[list["str | None"]]]
+
+
+class KeyedPushes:
+    """The pushes with keys and names of one loop: they gather as others do, apart from those."""
+
+    def __init__(self, here: OnLoop, send: Send) -> None:
+        self._here = here
+        self._send = send
+        self._gathering = Gathering(here, send)
+        self._turn = asyncio.Semaphore(1)
+
+    async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+        """Sends the jobs, and answers their ids; None for one that's there already."""
+        try:
+            return await self._gathering.push(jobs)
+        except Exception as error:
+            if sqlstate(error) != _LOCK_NOT_AVAILABLE:
+                raise
+        pause = _FIRST_PAUSE
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+            async with self._turn:
+                try:
+                    return await self._here.use(lambda link: self._send(link, jobs))
+                except Exception as error:
+                    if sqlstate(error) != _LOCK_NOT_AVAILABLE:
+                        raise

@@ -1,0 +1,220 @@
+"""Keys of values, pinned, as they're kept in databases; and what Unique and Throttle may be given."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, PlainSerializer
+
+from fastjobs import Limiter, Memory, Queue, RegistrationError, Throttle, Unique
+from fastjobs.core.duration import SECOND
+from fastjobs.core.options import KindSettings, checked
+from fastjobs.core.payload import Codec
+from fastjobs.core.rate import waited
+from fastjobs.core.unique import key_of
+
+
+@pytest.mark.parametrize(
+    ("payload", "key"),
+    [
+        ("null", "74234e98afe7498fb5daf1f36ac2d78acc339464f950703b8c019892f982b90b"),
+        ("1", "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"),
+        ("1.0", "d0ff5974b6aa52cf562bea5921840c032a860a91a3512f7fe8f768f6bbe005f6"),
+        ('"\\u00e9"', "abc3932c9ec58f042750738c49034e7ee67cf556d6be86832ac3dda38decb703"),
+        ('{"a":1,"b":[true,null,"x"]}', "eca8cfb31ab74533e1eb2f4c74d2d55dfe3c79ac704787e54be8647ea7777eb1"),
+    ],
+)
+def test_the_key_of_a_value_never_changes(payload: str, key: str) -> None:
+    assert key_of(payload).hex() == key
+
+
+def test_a_value_is_the_same_whatever_the_order_of_its_keys_and_its_spaces() -> None:
+    assert key_of('{"a": 1, "b": {"d": 2, "c": 3}}') == key_of('{"b":{"c":3,"d":2},"a":1}')
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1", "1.0"), ("9007199254740993", "9007199254740992"), ('"Bob"', '"bob"'), ('"bob"', '"bob "'),
+        ('"\\u00e9"', '"e\\u0301"'), ('{"a":null}', "{}"), ("[1,2]", "[2,1]"), ('"1"', "1"), ("0", "false"),
+    ],
+)  # fmt: skip
+def test_values_that_differ_have_two_keys(one: str, other: str) -> None:
+    assert key_of(one) != key_of(other)
+
+
+class Tags(BaseModel):
+    names: set[str]
+
+
+class Around(BaseModel):
+    tags: Tags | None = None
+
+
+@dataclass
+class Group:
+    members: list[frozenset[int]]
+
+
+class Sorted(BaseModel):
+    names: Annotated[set[str], PlainSerializer(sorted)]
+
+
+class NamedSet(BaseModel):
+    """Nothing in it is a set."""
+
+    type: str = "set"
+    by_name: dict[str, list[int]] = {}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "found"),
+    [
+        (set[int], "set"), (Tags, "set"), (Around, "set"), (list[Around], "set"), (Group, "frozenset"),
+        (dict[str, set[str] | None], "set"), (Sorted, None), (NamedSet, None), (int, None), (None, None),
+    ],
+)  # fmt: skip
+def test_a_set_anywhere_in_a_value_is_found(annotation: Any, found: str | None) -> None:
+    assert Codec("k", annotation).unordered == found
+
+
+def test_a_unique_kind_of_a_value_without_an_order_is_refused_and_told_what_to_do() -> None:
+    queue = Queue(Memory())
+
+    async def tag(value: Around) -> None: ...
+
+    with pytest.raises(RegistrationError, match=r"kind 'tag': its value has a set in it, .* PlainSerializer"):
+        queue.kind("tag", unique=True)(tag)
+    queue.kind("tag")(tag)  # without unique= it's a value as any
+
+
+def test_a_set_that_a_serializer_sorts_has_one_key() -> None:
+    codec: Codec[Sorted] = Codec("k", Sorted)
+    text = codec.dump(Sorted(names={"b", "a", "c"}), 1000)
+    assert json.loads(text) == {"names": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"at_most": 5}, "at_most .* needs latest=True"),
+        ({"latest": True, "at_most": 0}, "at_most is at least"),
+        ({"latest": True, "at_most": -1}, "at_most is at least"),
+        ({"latest": True, "at_most": math.nan}, "at_most is a number of seconds"),
+        ({"latest": True, "at_most": True}, "at_most is seconds or a timedelta"),
+        ({"latest": 1}, "latest is True or False, not 1"),
+        ({"one_at_a_time": None}, "one_at_a_time is True or False, not None"),
+    ],
+)
+def test_a_unique_that_cannot_be_says_so(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(RegistrationError, match=f"^Unique: .*{told}"):
+        Unique(**given)
+
+
+@pytest.mark.parametrize(
+    ("most", "more", "told"),
+    [
+        (0, {"per": 1}, "max is a whole number from 1 to 10,000, not 0"),
+        (10_001, {"per": 1}, "not 10001"),
+        (True, {"per": 1}, "not True"),
+        (1.5, {"per": 1}, r"not 1\.5"),
+        (1, {"per": 0}, "per is at least"),
+        (1, {"per": -1}, "per is at least"),
+        (1, {"per": math.inf}, "per is a number of seconds"),
+        (1, {"per": timedelta(days=400)}, "per is at most a year"),
+        (1, {"per": 1, "by": "user"}, "by is a plain function"),
+    ],
+)
+def test_a_throttle_that_cannot_be_says_so(most: Any, more: dict[str, Any], told: str) -> None:
+    with pytest.raises(RegistrationError, match=f"^Throttle: .*{told}"):
+        Throttle(most, **more)
+
+
+async def in_time(value: int) -> int:
+    return value
+
+
+class Answers:
+    async def attempt(self, key: str) -> float:
+        return 0
+
+
+class NotAsync:
+    def attempt(self, key: str) -> float:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"unique": 1}, "unique is True, False or a Unique"),
+        ({"unique": "yes"}, "unique is True, False or a Unique"),
+        ({"at_once": 0}, "at_once is a whole number from 1"),
+        ({"at_once": True}, "at_once is a whole number from 1"),
+        ({"at_once": 1.0}, "at_once is a whole number from 1"),
+        ({"rate": 5}, "rate is a Throttle"),
+        ({"rate": Answers}, "rate is a Throttle"),
+        ({"rate": NotAsync()}, "rate is a Throttle"),
+        ({"keep_name": -1}, "keep_name is at least"),
+    ],
+)
+def test_an_option_of_a_limit_that_cannot_be_says_so(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(RegistrationError, match=f"^kind 'k': .*{told}"):
+        checked("k", KindSettings(**settings))  # type: ignore[typeddict-item]
+
+
+def test_by_is_a_plain_function() -> None:
+    with pytest.raises(RegistrationError, match="by is a plain function"):
+        Throttle(1, per=1, by=in_time)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_by_needs_a_value() -> None:
+    async def nightly() -> None: ...
+
+    with pytest.raises(
+        RegistrationError, match="kind 'nightly': it has no value, so its Throttle takes no by="
+    ):
+        Queue(Memory()).kind("nightly", rate=Throttle(1, per=1, by=str))(nightly)
+
+
+def test_what_is_right_is_taken() -> None:
+    limiter: Limiter = Answers()
+    found = checked("k", {"unique": Unique(latest=True, at_most=60), "at_once": 3, "rate": limiter})
+    assert found.unique is not None
+    assert (found.unique.most, found.at_once, found.rate) == (60 * SECOND, 3, limiter)
+    assert checked("k", {"unique": True}).unique == Unique()
+    assert checked("k", {}).keep_name == 86_400 * SECOND
+
+
+def test_two_values_of_a_rate_never_have_one_key() -> None:
+    throttle = Throttle(1, per=1, by=lambda value: value)
+    values = [
+        "",
+        "5",
+        5,
+        "int:5",
+        "é",
+        "e\u0301",
+        "x" * 200,
+        "x" * 201,
+        "x" * 202,
+        "a\0",
+        "a",
+        "A",
+        "a ",
+        "\ud800",
+        -5,
+    ]
+    keys = [throttle.key(value) for value in values]
+    assert len(set(keys)) == len(values)
+    assert all(len(key) <= 200 and key.isascii() and "\0" not in key for key in keys)
+
+
+@pytest.mark.parametrize(("answer", "wait"), [(0, 0), (0.0, 0), (1, SECOND), (1e-9, 1), (0.5, SECOND // 2)])
+def test_a_limiters_answer_is_seconds_and_never_cut_to_none(answer: float, wait: int) -> None:
+    assert waited(answer) == wait
