@@ -64,6 +64,26 @@ class Codec(Generic[T]):
         A field goes by its alias, or by its name where the value doesn't come back by aliases (as with a
         `serialization_alias` alone).
         """
+        # Nearly all values come back by their aliases, in ASCII: in one go they cost half of what the rest does.
+        asks, writes = self._adapter.validator, self._adapter.serializer
+        try:
+            checked: T = asks.validate_python(value)
+            found = writes.to_json(checked, by_alias=True, warnings=False)
+            back: T = asks.validate_json(found)
+            is_same = type(back) is type(checked) and bool(back == checked)
+        except Exception:  # the rest says what is wrong
+            is_same, found = False, b""
+        if (
+            is_same
+            and len(found) <= most
+            and found.isascii()
+            and b"NaN" not in found
+            and b"Infinity" not in found
+        ):
+            return found.decode("ascii")
+        return self._dumped(value, most)
+
+    def _dumped(self, value: T, most: int) -> str:
         checked = self._checked(value)
         by_alias = self._text(checked, most, by_alias=True)
         lost = self._lost(checked, by_alias)

@@ -98,18 +98,13 @@ class Oracle:
     def has(self, wall: datetime) -> bool:
         return wall.minute in self.minutes and wall.hour in self.hours and self.has_day(wall)
 
-    @property
-    def fixed(self) -> bool:
-        return "*" not in self.minute and "*" not in self.hour
-
     def runs(self, clock: Iterable[Shown]) -> Iterator[datetime]:
         """The instants at which it runs, of those that the clock was watched at."""
+        fixed = "*" not in self.minute and "*" not in self.hour
         for shown in clock:
-            if self.fixed:
-                due = self.has(shown.wall) and not shown.before
-                if due or any(map(self.has, shown.skipped)):
-                    yield shown.instant
-            elif self.has(shown.wall):
+            due = self.has(shown.wall) and not (fixed and shown.before)
+            missed = fixed and shown.skipped and any(map(self.has, shown.skipped))
+            if due or missed:
                 yield shown.instant
 
     def runs_in_utc(self, after: datetime, days: int) -> Iterator[datetime]:

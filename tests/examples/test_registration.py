@@ -37,14 +37,14 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
 def test_mails_are_retried_a_declined_card_leaves_nothing_and_a_killed_report_is_done_after_it(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    url = f"sqlite+aiosqlite:///{tmp_path / 'app.db'}"
+    on_server: Database | None = None
     if database == "postgres":
-        on_server: Database = request.getfixturevalue("postgres_database")
-        url = on_server.url("asyncpg")
+        on_server = request.getfixturevalue("postgres_database")
+    url = f"sqlite+aiosqlite:///{tmp_path / 'app.db'}" if on_server is None else on_server.url("asyncpg")
     with contextlib.ExitStack() as ending:
         app = show(url, ending)  # raises where anything isn't so
         assert len(app.get("/people")) == 3
-    if database == "postgres":
+    if on_server is not None:
         left = on_server.execute("SELECT kind, attempts FROM fastjobs_jobs")
         assert left == [("welcome-mail", 1)]  # the mail to nobody, which failed
         people = on_server.execute("SELECT name, welcomed FROM person ORDER BY id")

@@ -15,6 +15,7 @@ from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Kept, Mark
 from fastjobs.stores.sql import migrations
 from fastjobs.stores.sql.dialects.postgres import claim, marks, push
+from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
 from fastjobs.stores.sql.dialects.postgres.links import Link
 from fastjobs.stores.sql.dialects.postgres.statements import Statements, make_statements
 from fastjobs.stores.sql.tables import Tables, make_tables
@@ -43,8 +44,8 @@ class Hot:
     def __init__(self, connection: asyncpg.Connection[Any], tables: Tables | None = None) -> None:
         self.connection = connection
         self.statements: Statements = make_statements(tables or make_tables())
+        self.kinds = Kinds(tables or make_tables(), self.statements)
         self.floors = claim.Floors()
-        self.known: set[str] = set()
         self.now = NOW
         self.met = 0
         """How many index entries of rows that are gone the last claim met."""
@@ -61,10 +62,10 @@ class Hot:
 
     async def push(self, *payloads: str, kind: str = "mail", at: int | None = None) -> list[str | None]:
         jobs = [NewJob(kind=kind, payload=payload, at=at) for payload in payloads]
-        return await push.push(self._link, self.statements, jobs, self.now, False, self.known)
+        return await push.push(self._link, self.statements, jobs, self.now, False, self.kinds)
 
     async def push_jobs(self, jobs: Sequence[NewJob], notify: bool = False) -> list[str | None]:
-        return await push.push(self._link, self.statements, jobs, self.now, notify, self.known)
+        return await push.push(self._link, self.statements, jobs, self.now, notify, self.kinds)
 
     async def claim(
         self, *kinds: Claimable, limit: int = 100, ahead: int = 0, others: Claimable | None = None

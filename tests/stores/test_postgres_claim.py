@@ -355,7 +355,7 @@ async def test_a_push_by_either_way_leaves_the_same_row(database: Database, hot:
 
 async def test_a_push_notes_its_kinds_once(hot: Hot) -> None:
     await hot.push_jobs([NewJob(kind=kind, payload="1") for kind in ("b", "a", "b")])
-    hot.known.clear()
+    hot.kinds.forget()
     hot.now += SECOND
     await hot.push("2", kind="a")
     rows = await hot.connection.fetch("SELECT kind, first_seen FROM fastjobs_kinds ORDER BY kind")

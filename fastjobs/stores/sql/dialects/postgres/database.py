@@ -7,14 +7,12 @@ import contextlib
 import logging
 import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
-from sqlalchemy import BigInteger, Connection, Engine, RootTransaction, func, literal_column, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import BigInteger, Connection, Engine, TwoPhaseTransaction, func, literal_column, select
 
 from fastjobs.clock import Clock
 from fastjobs.core.claiming import Claimable, Claimed
@@ -22,17 +20,19 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
 from fastjobs.store import Places, Throttled
-from fastjobs.stores.sql import migrations, operations
+from fastjobs.stores.sql import operations
 from fastjobs.stores.sql.dialects.postgres import claim as claiming
 from fastjobs.stores.sql.dialects.postgres import marks, push, throttles
 from fastjobs.stores.sql.dialects.postgres.clock import ServerClock
 from fastjobs.stores.sql.dialects.postgres.gathering import Gathering
 from fastjobs.stores.sql.dialects.postgres.keyed_pushes import KeyedPushes
+from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
 from fastjobs.stores.sql.dialects.postgres.links import Link
 from fastjobs.stores.sql.dialects.postgres.listening import Listening
 from fastjobs.stores.sql.dialects.postgres.notifying import Notifier
 from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
 from fastjobs.stores.sql.dialects.postgres.opening import check_engine, link_opener
+from fastjobs.stores.sql.dialects.postgres.presence import Presence
 from fastjobs.stores.sql.dialects.postgres.statements import make_statements
 from fastjobs.stores.sql.tables import Tables
 
@@ -105,16 +105,15 @@ class Postgres:
         self.statements = make_statements(tables)
         self.pids: set[int] = set()
         """Of the server's processes behind the store's own links."""
+        self._engine = engine
         self._open_link = link_opener(engine)
         self._tables = tables
-        self._migrates = migrate
+        self._presence = Presence(engine, tables, migrate=migrate)
         self._clock = ServerClock(clock)
-        self._known: set[str] = set()
+        self._kinds = Kinds(tables, self.statements)
         self._floors = claiming.Floors()
         self._freed: deque[tuple[str, bytes]] = deque()
         """Keys whose jobs have ended in a transaction of the app's, for which others may have parked meanwhile."""
-        self._are_there = False
-        self._made_in: weakref.ref[RootTransaction] | None = None
         self._lock = threading.Lock()
         self._pid = 0
         self._heres: dict[asyncio.AbstractEventLoop, _Here] = {}
@@ -124,7 +123,7 @@ class Postgres:
         here = await self._ready()
 
         async def note(link: Link) -> None:
-            await push.note_kinds(link, self.statements, kinds, self.now(), self._known)
+            await self._kinds.note(link, kinds, self.now())
 
         # Also where they are known: to open says that the database can be reached.
         await here.on_loop.use(note)
@@ -137,7 +136,8 @@ class Postgres:
                 here = self._heres.pop(asyncio.get_running_loop(), None)
             if not self._heres:
                 # Whoever opens it again may have made the database anew.
-                self._known, self._are_there = set(), False
+                self._presence.forget()
+                self._kinds.forget()
         if here is not None:
             await here.on_loop.close()
 
@@ -150,7 +150,7 @@ class Postgres:
     async def send(self, here: _Here, link: Link, jobs: Sequence[NewJob]) -> list[str | None]:
         """Sends one statement's worth of jobs."""
         now, notify = self.now(), here.notifier.is_time()
-        ids = await push.push(link, self.statements, jobs, now, notify, self._known)
+        ids = await push.push(link, self.statements, jobs, now, notify, self._kinds)
         if any(job.after < 0 if job.at is None else job.at < now for job in jobs):
             self._floors.forget()
         if not notify:
@@ -162,6 +162,7 @@ class Postgres:
     ) -> Claimed:
         wanted = claiming.Wanted(tuple(kinds), limit, ahead, others)
         here = await self._ready()
+
         # The time is told once there is a link: a claim that waited for one would make holds that are short.
         return await here.on_loop.use(
             lambda link: self._claim(link, wanted),
@@ -187,8 +188,8 @@ class Postgres:
             await self._promote(link)
         # A kind with a limit needs its row, which whoever claims of it locks.
         limited = [each.kind for each in wanted.kinds if each.at_once is not None]
-        if limited:
-            await push.note_kinds(link, self.statements, limited, self.now(), self._known)
+        if limited or self._kinds.is_owed():
+            await self._kinds.note(link, limited, self.now())
         return await claiming.claim(link, self.statements, wanted, self.now(), self._floors)
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]:
@@ -249,16 +250,14 @@ class Postgres:
             yield
 
     def prepare(self, connection: Connection, kinds: Sequence[str]) -> None:
-        """Sees to it that the time is known, the tables are there for this transaction, and each kind has a row."""
+        """Sees to it that the time is known, the tables are there for this transaction, and each kind has a row.
+
+        Raises StoreError for a transaction of another database than the queue's.
+        """
         if self._clock.is_due():
             self._clock.measure_sync(lambda: connection.execute(_CLOCK).scalar_one())
-        if not self._are_there:
-            self._make_within(connection)
-        unknown = [kind for kind in kinds if kind not in self._known]
-        table = self._tables.kinds
-        for kind in operations.new_kinds(connection, self._tables, unknown) if unknown else ():
-            row = insert(table).values(kind=kind, first_seen=self.now()).on_conflict_do_nothing()
-            connection.execute(row)
+        self._presence.see_within(connection)
+        self._kinds.note_within(self._engine, connection, kinds, self.now())
 
     def tell(self, connection: Connection) -> Callable[[], None] | None:
         """What is to be called after the commit, from any thread, so that other instances hear of the push."""
@@ -266,6 +265,8 @@ class Postgres:
         # connection of the queue's own, a little later, doesn't.
         if self._running():
             return self._notify
+        if isinstance(connection.get_transaction(), TwoPhaseTransaction):
+            return None  # Postgres prepares none that has a NOTIFY: their poll finds the job
         connection.execute(select(func.pg_notify(self.statements.channel, "")))
         return None
 
@@ -302,7 +303,7 @@ class Postgres:
 
     async def _ready(self) -> _Here:
         here = self._here()
-        await here.ready(self._prepare)
+        await here.ready(self._presence.see)
         return here
 
     def _here(self) -> _Here:
@@ -321,28 +322,8 @@ class Postgres:
             made = self._heres[loop] = _Here(self, on_loop, self._open_link)
             return made
 
-    async def _prepare(self, link: Link) -> None:
-        if not self._are_there:
-            await link.run(self._make)
-            self._are_there = True
-
-    def _make(self, connection: Connection) -> None:
-        if migrations.found_version(connection, self._tables) >= migrations.latest():
-            return
-        if not self._migrates:
-            migrations.check(connection, self._tables)
-        migrations.migrate(connection, self._tables)
-
-    def _make_within(self, connection: Connection) -> None:
-        # The store's first call is this push: the tables come with the app's transaction, or go with it. That
-        # they are there is remembered once they were found in a transaction that hadn't made them itself.
-        made_in = self._made_in() if self._made_in is not None else None
-        if migrations.found_version(connection, self._tables) >= migrations.latest():
-            self._are_there = made_in is None or made_in is not connection.get_transaction()
-            return
-        self._make(connection)
-        transaction = connection.get_transaction()
-        self._made_in = None if transaction is None else weakref.ref(transaction)
+    def _note_name(self, connection: Connection) -> None:
+        self._name = connection.execute(select(func.current_database())).scalar_one()
 
     def _give_back(self, here: _Here, claimed: Claimed) -> None:
         """Undoes a claim whose caller has gone, without waiting for it."""

@@ -101,6 +101,8 @@ class Opened:
         # From here on no pool knows of it, and none resets, recycles or reports it.
         proxied.detach()
         try:
+            # A connect listener that executed something, as a SET, has psycopg in a transaction.
+            dialect.do_commit(dbapi)
             # The app's engine may be SERIALIZABLE, and the queue's statements are written for READ COMMITTED.
             dialect.set_isolation_level(dbapi, "READ COMMITTED")
         except BaseException:
@@ -111,6 +113,13 @@ class Opened:
         self._engine = Engine(
             StaticPool(lambda: dbapi, dialect=dialect), dialect, engine.url, hide_parameters=True
         )
+
+    def close(self) -> None:
+        """Closes it, where SQLAlchemy's sync side may do I/O. Nothing is raised."""
+        try:
+            self._engine.dialect.do_close(self.dbapi)
+        except Exception:
+            self._engine.dialect.do_terminate(self.dbapi)
 
     def in_transaction(self, work: Callable[[Connection], _T]) -> _T:
         """Does the work in a transaction, committed after it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastjobs.core.job import NewJob
@@ -12,6 +12,7 @@ from fastjobs.stores.sql.dialects.postgres.statements import Statements
 from fastjobs.stores.sql.operations import has_keys, job_values
 
 if TYPE_CHECKING:
+    from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
     from fastjobs.stores.sql.dialects.postgres.links import Link
 
 
@@ -21,18 +22,19 @@ async def push(
     jobs: Sequence[NewJob],
     now: int,
     notify: bool,
-    known: set[str] | None = None,
+    kinds: Kinds | None = None,
 ) -> list[str | None]:
     """Inserts the jobs, all or none, and answers their ids in the same order.
 
-    With `notify` the other instances hear of it as it commits. `known` are the kinds that have a row; it's added to.
+    With `notify` the other instances hear of it as it commits. `kinds` sees to it that each has its row.
     """
     if not jobs:
         return []
     if has_keys(jobs):
-        return await _push_keyed(link, statements, jobs, now, notify, known)
+        return await _push_keyed(link, statements, jobs, now, notify, kinds)
     rows = [job_values(job, now) for job in jobs]
-    await note_kinds(link, statements, (row[0] for row in rows), now, set[str]() if known is None else known)
+    if kinds is not None:
+        await kinds.note(link, (row[0] for row in rows), now)
     if len(rows) == 1:
         found = await (
             link.fetch(statements.push_notify, *rows[0], statements.channel)
@@ -40,12 +42,12 @@ async def push(
             else link.fetch(statements.push, *rows[0])
         )
         return [str(found[0][0])]
-    kinds, payloads, run_ats, _, carried = zip(*rows, strict=True)
-    if len(set(kinds)) == len(set(run_ats)) == len(set(carried)) == 1:
+    names, payloads, run_ats, _, carried = zip(*rows, strict=True)
+    if len(set(names)) == len(set(run_ats)) == len(set(carried)) == 1:
         found = await (
             link.fetch(
                 statements.push_alike_notify,
-                kinds[0],
+                names[0],
                 list(payloads),
                 run_ats[0],
                 now,
@@ -53,10 +55,10 @@ async def push(
                 statements.channel,
             )
             if notify
-            else link.fetch(statements.push_alike, kinds[0], list(payloads), run_ats[0], now, carried[0])
+            else link.fetch(statements.push_alike, names[0], list(payloads), run_ats[0], now, carried[0])
         )
     else:
-        columns = list(kinds), list(payloads), list(run_ats), now, list(carried)
+        columns = list(names), list(payloads), list(run_ats), now, list(carried)
         found = await (
             link.fetch(statements.push_many_notify, *columns, statements.channel)
             if notify
@@ -71,21 +73,10 @@ async def _push_keyed(
     jobs: Sequence[NewJob],
     now: int,
     notify: bool,
-    known: set[str] | None,
+    kinds: Kinds | None,
 ) -> list[str | None]:
-    await note_kinds(
-        link, statements, (job.kind for job in jobs), now, set[str]() if known is None else known
-    )
+    if kinds is not None:
+        await kinds.note(link, (job.kind for job in jobs), now)
     told = statements.channel if notify else None
     found = await link.fetch(statements.push_keyed, *keyed.columns(jobs, now), now, PATIENCE, told)
     return keyed.ids_of(found[0][0])
-
-
-async def note_kinds(
-    link: Link, statements: Statements, kinds: Iterable[str], now: int, known: set[str]
-) -> None:
-    """Sees to it that each of the kinds has a row, before a job of it is there. Those known cost nothing."""
-    unknown = sorted(set(kinds) - known)
-    if unknown:
-        await link.fetch(statements.new_kinds, unknown, now)
-        known.update(unknown)

@@ -102,10 +102,12 @@ def make_statements(tables: Tables) -> Statements:
         push_many_notify=f"{pushed} SELECT array_agg(id ORDER BY id), pg_notify($6::text, '') FROM pushed",
         push_alike=f"{alike} SELECT array_agg(id ORDER BY id) FROM pushed",
         push_alike_notify=f"{alike} SELECT array_agg(id ORDER BY id), pg_notify($6::text, '') FROM pushed",
-        # In order, so that two that note the same kinds never wait for each other.
+        # In order, so that two that note the same kinds never wait for each other. Nor long for an app's transaction
+        # that has noted one and stays open: that is an error soon, and nobody else's to have.
         new_kinds=(
-            f"INSERT INTO {kinds} (kind, first_seen) SELECT DISTINCT u.kind, $2::bigint"
-            " FROM unnest($1::text[]) AS u(kind) ORDER BY u.kind ON CONFLICT DO NOTHING"
+            "WITH short AS MATERIALIZED (SELECT set_config('lock_timeout', '200ms', true))"
+            f" INSERT INTO {kinds} (kind, first_seen) SELECT DISTINCT u.kind, $2::bigint"
+            " FROM unnest($1::text[]) AS u(kind) CROSS JOIN short ORDER BY u.kind ON CONFLICT DO NOTHING"
         ),
         known_kinds=f"SELECT kind FROM {kinds}",
         claim=(

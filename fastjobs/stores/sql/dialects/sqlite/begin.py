@@ -62,7 +62,9 @@ def configure(engine: Engine | AsyncEngine, *, timeout: Seconds = 5.0, begin: Be
         raise StoreError(f"configure takes SQLAlchemy's Engine or AsyncEngine, not {type(engine).__name__}")
     dialect = sync_engine.dialect
     if dialect.name != "sqlite":
-        raise StoreError(f"fastjobs.sqlite.configure is for SQLite, and this engine is for {dialect.name}")
+        raise StoreError(
+            f"fastjobs.sqlite.configure is for SQLite, and this engine is for {dialect.name}: leave that line out"
+        )
     if begin not in ("immediate", "write"):
         raise StoreError(f"begin is 'immediate' or 'write', not {begin!r}")
     seconds = micros(timeout, "timeout") / 1_000_000
