@@ -1,14 +1,14 @@
 """A schedule in plain words. Exact rather than short: expressions of other times or days have other words.
 
 What they do as a clock changes isn't told: `*/15 2` and `0,15,30,45 2` have the same words. It's our own, as the
-library there is, cron-descriptor, says what isn't so of some expressions that are read here, and reads some that
-aren't: the guide's tests have them.
+library there is, cron-descriptor, calls `*/7` "every 7 minutes" and `0 0 */2 * *` "every 2 days", which they aren't.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import pairwise
 
 from fastjobs.core.cron_text import Fields
 
@@ -112,7 +112,7 @@ def _step(minutes: Sequence[int]) -> int:
 
 def _apart(numbers: Sequence[int]) -> int:
     """How far each is from the one before, where that's the same for all; 0 where it isn't."""
-    gaps = {after - before for before, after in zip(numbers, numbers[1:], strict=False)}
+    gaps = {after - before for before, after in pairwise(numbers)}
     return gaps.pop() if len(gaps) == 1 else 0
 
 
