@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -340,10 +341,7 @@ def test_a_zone_that_does_not_load_is_refused_as_it_is_made(zone: Any, says: str
 
 
 def test_a_zone_whose_name_nobody_knows_is_refused() -> None:
-    import tzdata
-
-    folder = Path(tzdata.__file__).parent / "zoneinfo"
-    with (folder / "Europe" / "Paris").open("rb") as file:
+    with (files("tzdata.zoneinfo") / "Europe" / "Paris").open("rb") as file:
         nameless = ZoneInfo.from_file(file)
     with pytest.raises(ScheduleError, match="without a key names no zone"):
         Cron("@daily", nameless)
