@@ -281,7 +281,7 @@ WEEKDAYS = STAR | _texts([0, 6], 0, 6, "SUN", "5-7", "7", "mon-sat")
 
 
 @pytest.mark.parametrize("_half", [1, 2])  # of 5,000 draws, so that neither takes long on a busy machine
-@settings(max_examples=2_500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2_500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     where=st.sampled_from(EACH),
     expr=st.tuples(MINUTES, HOURS, DAYS, MONTHS, WEEKDAYS).map(" ".join),
@@ -323,3 +323,23 @@ def test_all_runs_around_a_change_are_the_oracles(zone: str, change: str, expr: 
     start, end = at(change) - BEFORE, at(change) + AFTER
     expected = list(Oracle(expr).runs(watched(zone, start, end)))
     assert Cron(expr, zone).upcoming(len(expected), start - TICK) == expected
+
+
+# The guide's table of Paris, row by row: the hours and minutes that the clock shows.
+
+
+@pytest.mark.parametrize(
+    ("expr", "forward", "back"),
+    [
+        ("30 2 * * *", "03:00+2", "02:30+2"),
+        ("15,45 2 * * *", "03:00+2", "02:15+2 02:45+2"),
+        ("0 2,3 * * *", "03:00+2", "02:00+2 03:00+1"),
+        ("@daily", "00:00+1", "00:00+2"),
+        ("*/30 2 * * *", "", "02:00+2 02:30+2 02:00+1 02:30+1"),
+    ],
+)
+def test_the_guides_table_is_so(expr: str, forward: str, back: str) -> None:
+    paris = ZoneInfo("Europe/Paris")
+    for day, shown in (("2026-03-29", forward), ("2026-10-25", back)):
+        found = [run.astimezone(paris) for run in on(expr, "Europe/Paris", day)]
+        assert [f"{run:%H:%M}+{(run.utcoffset() or HOUR) // HOUR}" for run in found] == shown.split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -235,3 +236,27 @@ def test_jitter_spreads_runs_and_names_evenly_from_0_to_the_most() -> None:
 def test_the_most_jitter_is_a_whole_number_of_microseconds(most: Any) -> None:
     with pytest.raises(ScheduleError, match="most is microseconds, a whole number from 0 on"):
         jitter("nightly", NOON, most)
+
+
+# The guide's own schedule.
+
+
+class LastDayOfMonth:
+    def next(self, after: datetime, /) -> datetime | None:
+        day = after.astimezone(UTC).date().replace(day=1)
+        while True:
+            day = (day + timedelta(days=32)).replace(day=1)
+            run = datetime(day.year, day.month, 1, tzinfo=UTC) - timedelta(days=1)
+            if run > after:
+                return run
+
+
+def test_the_guides_own_schedule_is_the_last_day_of_each_month() -> None:
+    assert inspect.getsource(LastDayOfMonth) in (ROOT / "docs" / "guide" / "schedules.md").read_text()
+    runs = upcoming(LastDayOfMonth(), 4, datetime(2026, 11, 30, tzinfo=UTC) - SECOND)
+    assert [f"{run:%m-%d %H:%M}" for run in runs] == [
+        "11-30 00:00",
+        "12-31 00:00",
+        "01-31 00:00",
+        "02-28 00:00",
+    ]
