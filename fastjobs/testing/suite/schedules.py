@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 from fastjobs.core.job import NewJob
 from fastjobs.store import Extra, ListenStore, Run, ScheduleStore, Store, supports
@@ -102,9 +101,8 @@ class Schedules(Subject):
         self, store: Store, other: Store, clock: Clock
     ) -> None:
         both = _schedules(store), _schedules(other)
-        chance = random.Random(7)  # noqa: S311 - a test wants the same numbers each time
-        for _ in range(10):
-            dues = [clock.now() - chance.randrange(self.races) for _ in range(self.races)]
+        for nth in range(10):
+            dues = [clock.now() - n * (nth + 3) % self.races for n in range(self.races)]
             pushes = (
                 both[n % 2].push_run(_run("nightly", due, payload=str(due))) for n, due in enumerate(dues)
             )
