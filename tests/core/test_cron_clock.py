@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fastjobs import Cron
+from fastjobs.core import zones
 from tests.core.oracle import Oracle, watched
 
 HOUR = timedelta(hours=1)
@@ -248,6 +249,31 @@ def test_a_change_within_a_minute_is_told_to_the_second() -> None:
     assert Cron("0 0 * * *", "Africa/Monrovia").next(over - HOUR) == over
     assert Cron("0 0 * * *", "Africa/Monrovia").next(over) == at("1972-01-08T00:00Z")
     assert Cron("*/15 * * * *", "Africa/Monrovia").next(over - TICK) == at("1972-01-07T00:45Z")
+
+
+def test_a_search_that_starts_between_seconds_finds_the_change_itself() -> None:
+    between = at("2026-10-25T00:30Z") + TICK
+    assert told(Cron("0 * * * *", "Europe/Paris").next(between)) == "2026-10-25T01:00Z"
+    assert told(Cron("0-59 2,3 * * *", "Europe/Paris").next(between + HOUR)) == "2026-10-25T02:00Z"
+
+
+@pytest.mark.parametrize(
+    "after", ["1969-09-30T13:00Z", "1969-09-30T01:00Z", "1993-08-21T11:59Z", "1993-08-21T12:00Z"]
+)
+@pytest.mark.parametrize("expr", ["0-59 0-23 * * *", "* * * * *", "* 5 21 8 *", "0-59 5 30 9 *"])
+def test_a_change_of_a_whole_day_is_passed_in_a_few_steps(
+    expr: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[datetime] = []
+    offsets = zones.offsets
+
+    def counting(zone: ZoneInfo, wall: datetime) -> tuple[timedelta, timedelta]:
+        asked.append(wall)
+        return offsets(zone, wall)
+
+    monkeypatch.setattr(zones, "offsets", counting)
+    assert Cron(expr, "Pacific/Kwajalein").next(at(after)) is not None
+    assert 0 < len(asked) <= 6
 
 
 # The oracle.
