@@ -4,6 +4,9 @@ No instance leads: each pushes every run, and the store lets one win. A run is p
 once the run before it has come round. So a run is there before its time, and where no queue runs at that time it runs
 as one does again. The time is the store's alone, asked at each look, and a look is never far off: a clock that is set,
 or a machine that slept, puts nothing off for long.
+
+Two are pushed at their times instead. One that skips what is missed, as what is pushed ahead runs late. And one of a
+unique kind: as a run comes round its own job still waits, and the next would be that one, so every other run be lost.
 """
 
 from __future__ import annotations
@@ -118,23 +121,24 @@ class Scheduler:
         return max((again - now).total_seconds() - passed, _EARLIEST)
 
     def _plan(self, each: Scheduled, last: datetime | None, now: datetime) -> Plan:
-        if each.missed == "skip":
-            return self._plan_at_its_time(each, last, now)
         if last is not None and last > now:
             self._see_far(each, last, now)
             return Plan((), last)
-        missed = runs_between(each.schedule, last, now, "all", MOST) if each.missed == "all" else []
+        if each.missed == "skip":
+            return self._plan_to_skip(each, last, now)
         ahead = following(each.schedule, now)
+        if each.job.key is not None and last is not None:
+            return Plan(runs_between(each.schedule, last, now, each.missed, MOST), ahead)
+        missed = runs_between(each.schedule, last, now, "all", MOST) if each.missed == "all" else []
         return Plan(missed if ahead is None else [*missed, ahead], ahead)
 
-    def _plan_at_its_time(self, each: Scheduled, last: datetime | None, now: datetime) -> Plan:
-        """Where missed runs are skipped none is pushed ahead: while no queue runs it would wait, and run late."""
+    def _plan_to_skip(self, each: Scheduled, last: datetime | None, now: datetime) -> Plan:
         if last is None:
             # A clock that was set back must not put off what it comes to again.
             last = self._since[each.name] = min(self._since.get(each.name, now), now)
         since = max(last, now - LATE)
         runs = runs_between(each.schedule, since, now, "once")
-        return Plan(runs, following(each.schedule, max(now, since)))
+        return Plan(runs, following(each.schedule, now))
 
     async def _push(self, each: Scheduled, runs: Sequence[datetime], now: datetime) -> None:
         for due in runs:
