@@ -379,10 +379,10 @@ async def test_busy_workers_delay_no_push(new_queue: NewQueue, clock: Clock, sto
 async def test_a_queue_that_only_pushes_schedules_nothing_and_a_drain_neither(
     new_queue: NewQueue, clock: Clock, store: Recorded
 ) -> None:
-    for settings, running in (({"workers": 0}, {}), ({}, {"run": False})):
-        ticks = Ticks(new_queue(**settings), clock)
+    for workers, run in ((0, True), (4, False)):
+        ticks = Ticks(new_queue(workers=workers), clock)
         ticks.kind.schedule(Every(minutes=1))
-        async with ticks.queue.running(**running):
+        async with ticks.queue.running(run=run):
             await clock.pass_time(120)
     ticks = Ticks(new_queue(), clock)
     ticks.kind.schedule(Every(minutes=1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -32,7 +32,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class Without(Memory):
-    extras = Memory.extras & ~Extra.SCHEDULES
+    extras: ClassVar[Extra] = Memory.extras & ~Extra.SCHEDULES
 
 
 def test_a_schedule_is_named_after_its_kind_and_a_second_needs_a_name(queue: Queue) -> None:

@@ -102,7 +102,8 @@ class Schedules(Subject):
     ) -> None:
         both = _schedules(store), _schedules(other)
         for nth in range(10):
-            dues = [clock.now() - n * (nth + 3) % self.races for n in range(self.races)]
+            first, step = clock.now() - self.races, 2 * nth + 3
+            dues = [first + n * step % self.races for n in range(self.races)]
             pushes = (
                 both[n % 2].push_run(_run("nightly", due, payload=str(due))) for n, due in enumerate(dues)
             )
