@@ -6,6 +6,8 @@ import asyncio
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 import pytest
@@ -200,8 +202,21 @@ class Bad:
         self.asked += 1
         if isinstance(self.answer, BaseException):
             raise self.answer
-        found: datetime | None = self.answer(after) if callable(self.answer) else self.answer
+        answer: Any = self.answer
+        found: datetime | None = answer(after) if isinstance(answer, FunctionType | MethodType) else answer
         return found
+
+
+def _the_same(after: datetime) -> datetime:
+    return after
+
+
+def _a_minute_before(after: datetime) -> datetime:
+    return after - MINUTE
+
+
+def _once(after: datetime) -> datetime | None:
+    return START + MINUTE if after < START + MINUTE else None
 
 
 @pytest.mark.parametrize(
@@ -210,8 +225,8 @@ class Bad:
         ZeroDivisionError("its own"),
         asyncio.CancelledError(),
         RecursionError(),
-        lambda after: after,
-        lambda after: after - MINUTE,
+        _the_same,
+        _a_minute_before,
         datetime(2030, 1, 1),
         "tomorrow",
         5,
@@ -243,7 +258,7 @@ async def test_a_schedule_that_ends_is_asked_no_more_than_others(
     new_queue: NewQueue, clock: Clock, store: Recorded
 ) -> None:
     ticks = Ticks(new_queue(), clock)
-    schedule = Bad(lambda after: START + MINUTE if after < START + MINUTE else None)
+    schedule = Bad(_once)
     ticks.kind.schedule(schedule)
     async with ticks.queue.running():
         await clock.pass_time(3600)
@@ -347,8 +362,7 @@ async def test_a_schedule_whose_push_fails_stops_no_other(
 async def test_a_store_that_hangs_is_given_up_and_asked_again(
     new_queue: NewQueue, clock: Clock, store: Recorded, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
-    limited = waiting.limited
-    monkeypatch.setattr("fastjobs.runtime.scheduler.limited", lambda call, what: limited(call, what, 0.05))
+    monkeypatch.setattr("fastjobs.runtime.scheduler.limited", partial(waiting.limited, limit=0.05))
     ticks = Ticks(new_queue(), clock)
     ticks.kind.schedule(Every(minutes=1))
     store.hangs.add("push_run")
