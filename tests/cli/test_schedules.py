@@ -166,7 +166,7 @@ def test_a_schedule_that_fails_is_told_and_hides_no_other(typed: Typed) -> None:
         (("shop_of_schedules:late",), "no store yet"),
         (("shop_of_schedules:report",), "is no queue"),
     ],
-    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+    ids=str,
 )
 def test_what_cannot_be_carried_out_says_why(typed: Typed, words: tuple[str, ...], said: str) -> None:
     code, _, err = typed(*words)
