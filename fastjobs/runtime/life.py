@@ -60,6 +60,7 @@ class Life:
         self._run = run and settings.workers > 0 and bool(kinds)
         self._clock = settings.clock
         self._opened = False
+        self._opening = asyncio.Lock()
         self._feeding: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._closed_around = False
@@ -358,9 +359,13 @@ class Life:
                 return
 
     async def _open(self) -> None:
-        if not self._opened and supports(self._store, Extra.LIFECYCLE):
-            await limited(self._store.open(list(self._kinds)), "opening")
-        self._opened = True
+        if self._opened:
+            return
+        # The feed and the scheduler may both come here, and each open has its close.
+        async with self._opening:
+            if not self._opened and supports(self._store, Extra.LIFECYCLE):
+                await limited(self._store.open(list(self._kinds)), "opening")
+            self._opened = True
 
     async def _close(self, limit: float) -> None:
         if self._opened and supports(self._store, Extra.LIFECYCLE):

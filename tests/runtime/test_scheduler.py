@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from fastjobs import Cron, Every, Kind, Memory, Queue, Schedule, Unique, current_job
+from fastjobs import Cron, Every, Extra, Kind, Memory, Queue, Schedule, Unique, current_job
 from fastjobs.clock import Timer
 from fastjobs.core.duration import instant, moment
 from fastjobs.core.schedule import Missed
@@ -345,6 +345,31 @@ async def test_a_store_that_fails_is_asked_until_it_answers(
     assert ticks.ran == minutes(1)
     assert len(lines("the store failed, and is asked again part=schedules")) == 1
     assert len(lines("the store answers again part=schedules")) == 1
+
+
+async def test_a_store_that_was_down_at_the_start_is_opened_once(clock: Clock) -> None:
+    """The feed and the scheduler both wait for it, and each open has its close."""
+
+    class Opens(Recorded):
+        extras: ClassVar[Extra] = Recorded.extras | Extra.LIFECYCLE
+        opens = closes = 0
+
+        async def open(self, kinds: Sequence[str] = ()) -> None:
+            await self.arrive("open")
+            await asyncio.sleep(0)
+            self.opens += 1
+
+        async def close(self) -> None:
+            self.closes += 1
+
+    store = Opens(clock=clock)
+    store.fails["open"] = 1
+    ticks = Ticks(Queue(store, clock=clock), clock)
+    ticks.kind.schedule(Every(minutes=1))
+    async with ticks.queue.running():
+        await clock.pass_time(65)
+    assert ticks.ran == minutes(1)
+    assert (store.opens, store.closes) == (1, 1)
 
 
 async def test_a_schedule_whose_push_fails_stops_no_other(
