@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from fastjobs.core.carrier import Carrier
+from fastjobs.core.cron import Cron
 from fastjobs.core.errors import (
     CarryError,
     ClaimLost,
@@ -25,13 +26,16 @@ from fastjobs.core.errors import (
     QueueError,
     RegistrationError,
     Retry,
+    ScheduleError,
     Snooze,
     StoreError,
     StoreTimeout,
 )
+from fastjobs.core.every import Every
 from fastjobs.core.outcome import Outcome, Ran
 from fastjobs.core.rate import Limiter, Throttle
 from fastjobs.core.request_id import CarryRequestID, request_id
+from fastjobs.core.schedule import Schedule
 from fastjobs.core.unique import Unique
 from fastjobs.runtime.current import current_job
 from fastjobs.runtime.health import Health
@@ -54,6 +58,8 @@ __version__ = "0.1.0"
 __all__ = [
     # the queue
     "Queue", "Kind", "Kinds", "current_job", "Permanent", "Retry", "Snooze", "Outcome", "Ran", "Health",
+    # what runs at its times
+    "Cron", "Every", "Schedule",
     # which jobs wait, and how many run
     "Unique", "Throttle", "Limiter",
     # where its jobs are kept
@@ -61,8 +67,8 @@ __all__ = [
     # beside a web app
     "lifespan", "jobs_in_tx", "InTx", "SyncInTx", "RequestIDMiddleware", "request_id", "CarryRequestID", "Carrier",
     # errors
-    "FastjobsError", "RegistrationError", "StoreError", "QueueError", "PushError", "PayloadError", "CarryError",
-    "NotAwaited", "NotCommitted", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
+    "FastjobsError", "RegistrationError", "ScheduleError", "StoreError", "QueueError", "PushError", "PayloadError",
+    "CarryError", "NotAwaited", "NotCommitted", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
 ]  # fmt: skip
 
 # The module behind each door, what of it is meant (all of it, where nothing is said), and the extra it needs.

@@ -254,15 +254,20 @@ class Run(NamedTuple):
 class ScheduleStore(Store, Protocol):
     """Keeps which run of each schedule was pushed last (SCHEDULES)."""
 
+    async def now(self) -> int:
+        """The store's now, in Unix microseconds: the one by which its jobs are due."""
+        ...
+
     async def runs(self, schedules: Sequence[str]) -> Mapping[str, int]:
-        """The last run that was pushed of each schedule that had one, in Unix microseconds."""
+        """The last run that was pushed of each of these schedules that had one, in Unix microseconds. A read alone."""
         ...
 
     async def push_run(self, run: Run) -> bool:
-        """Pushes the run unless one due then or later has been pushed already, and says whether it did.
+        """Pushes the run unless one of its schedule due then or later was pushed already, and says whether it did.
 
         The run and its job are kept together or not at all; of several instances that push a run, one does. A
-        run of a key that waits (UNIQUE) is kept without a job of its own, and moves nothing.
+        run of a key that waits (UNIQUE) is kept without a job of its own, and moves nothing, its job `latest` too.
+        What is kept of a schedule stays: nobody says that one is gone.
         """
         ...
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import fastjobs
-from fastjobs.cli import doctor, running, schema
+from fastjobs.cli import doctor, running, schedules, schema
 from fastjobs.cli.mistake import Mistake
 
-_COMMANDS = (running, schema, doctor)
+_COMMANDS = (running, schedules, schema, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

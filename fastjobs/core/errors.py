@@ -22,6 +22,19 @@ class StoreError(RegistrationError):
     """The store can't do what is asked of it: it lacks an extra, or its database can't hold a queue."""
 
 
+class ScheduleError(RegistrationError):
+    """A schedule that isn't one, never comes round, or answers what no schedule may.
+
+    `text` is what was written, and `part` which part of it is wrong: "minute", "hour", "day of the month",
+    "month", "day of the week", "zone", or "" for the whole.
+    """
+
+    def __init__(self, message: str, *, text: str = "", part: str = "") -> None:
+        super().__init__(message)
+        self.text = text
+        self.part = part
+
+
 class QueueError(FastjobsError, RuntimeError):
     """The queue can't do this now: it has no store yet, runs already, or the kind belongs to no queue."""
 

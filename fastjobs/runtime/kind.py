@@ -1,7 +1,11 @@
-"""A kind of job: its name, its handler, its options, and the pushes of its jobs."""
+"""A kind of job: its name, its handler, its options, its schedules, and the pushes of its jobs.
+
+Longer than 300 lines, as half of it says what its public methods promise.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
@@ -12,11 +16,13 @@ from fastjobs.core.job import NewJob, job_name, kind_name
 from fastjobs.core.options import KindOptions, KindSettings, checked
 from fastjobs.core.payload import Codec
 from fastjobs.core.rate import Limiter, Throttle
+from fastjobs.core.schedule import Missed, Schedule
 from fastjobs.core.unique import key_of
 from fastjobs.runtime.blocking import BlockingPush
 from fastjobs.runtime.crossing import Reference, reference
 from fastjobs.runtime.handlers import Signature, signature
 from fastjobs.runtime.pushing import AsyncPush, SyncPush, Unfinished
+from fastjobs.runtime.scheduling import Scheduled, scheduled, take_names
 from fastjobs.store import Extra, require
 
 if TYPE_CHECKING:
@@ -64,6 +70,8 @@ class Kind(Generic[T]):
         """What `on_fail` was given."""
         self.failed_takes_value = False
         self.failed_is_async = False
+        self.schedules: tuple[Scheduled, ...] = ()
+        """What `schedule` was given."""
         self.queue: Queue | None = None
 
     def __repr__(self) -> str:
@@ -94,10 +102,83 @@ class Kind(Generic[T]):
         self.failed, self.failed_takes_value, self.failed_is_async = fn, takes.takes_value, takes.is_async
         return fn
 
+    @overload
+    def schedule(
+        self: Kind[None],
+        schedule: Schedule,
+        /,
+        value: None = None,
+        *,
+        name: str | None = None,
+        missed: Missed = "once",
+        jitter: Seconds | None = None,
+    ) -> None: ...
+    @overload
+    def schedule(
+        self,
+        schedule: Schedule,
+        /,
+        value: T,
+        *,
+        name: str | None = None,
+        missed: Missed = "once",
+        jitter: Seconds | None = None,
+    ) -> None: ...
+    def schedule(
+        self,
+        schedule: Schedule,
+        /,
+        value: Any = None,
+        *,
+        name: str | None = None,
+        missed: Missed = "once",
+        jitter: Seconds | None = None,
+    ) -> None:
+        """Has a job of this kind, with this value, run at the times of a `Cron`, an `Every`, or a `Schedule` of yours.
+
+        Each run is pushed once, by whichever instance that runs the queue, as a job due at its time, as soon as the
+        run before it has come round. It carries nothing. A new schedule's first run is its next time. A run that was
+        pushed runs, though the schedule has changed or is gone by then. Of a unique kind, a job of this value that
+        waits as a run is pushed is that run, and isn't moved.
+
+        - `name`: what the store keeps its runs by, 1 to 200 printable ASCII characters, one in a queue. Without it
+          it's the kind's name, so a kind's second schedule needs one. It stays the same from one version of the app
+          to the next; under another it's a new schedule.
+        - `missed`: what becomes of runs while no instance runs the queue. "once": the one that was pushed before runs,
+          late, for all of them. "all": each runs, the latest 100 of them at most. "skip": none does; such a schedule's
+          runs are pushed at their times, and one that nobody could push within 30 seconds was missed.
+        - `jitter`: up to how many seconds, or a timedelta, a run's job is put off, by a hash of the name and the run:
+          the same on each instance, another for each run. Default none.
+
+        Raises RegistrationError for what can't be, a name that is taken, and while the queue runs; PayloadError for a
+        value that a push would refuse; StoreError where the store has no schedules.
+        """
+        what = f"a schedule of kind {self.name!r}"
+        queue = self.queue
+        if queue is not None:
+            queue.registering(what)
+        payload = self.codec.dump(value, sys.maxsize if queue is None else queue.max_payload)
+        made = scheduled(self._new(payload), schedule, name=name, missed=missed, jitter=jitter)
+        if queue is None:
+            take_names({each.name: each for each in self.schedules}, [made])
+        else:
+            queue.free_schedule(made)
+        self.schedules += (made,)
+
+    def _new(self, payload: str) -> NewJob:
+        """What a schedule pushes: it has the key of its value, and moves no job that waits."""
+        unique = self.options.unique
+        if unique is None:
+            return NewJob(kind=self.name, payload=payload)
+        key = key_of(payload)
+        return NewJob(kind=self.name, payload=payload, key=key, one_at_a_time=unique.one_at_a_time)
+
     @property
     def needs(self) -> Extra:
-        """What its options need of a store; what its pushes need is a part of it."""
+        """What its options and its schedules need of a store; what its pushes need is a part of it."""
         extras, rate = self._push_needs, self.options.rate
+        if self.schedules:
+            extras |= Extra.SCHEDULES
         if self.options.at_once is not None:
             extras |= Extra.AT_ONCE
         if rate is not None:

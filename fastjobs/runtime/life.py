@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ from fastjobs.runtime.rates import Rates
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
+from fastjobs.runtime.scheduler import Scheduler
 from fastjobs.runtime.settings import LET_GO, Settings
 from fastjobs.runtime.sweeping import Sweeping
 from fastjobs.runtime.telling import Teller, waited
@@ -60,6 +61,7 @@ class Life:
         self._run = run and settings.workers > 0 and bool(kinds)
         self._clock = settings.clock
         self._opened = False
+        self._opening = asyncio.Lock()
         self._feeding: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._closed_around = False
@@ -94,6 +96,8 @@ class Life:
         self._sweeping: Sweeping | None = None
         if supports(store, Extra.PRUNE) and any(kind.options.one_at_a_time for kind in kinds.values()):
             self._sweeping = Sweeping(store, settings.clock, self.feed.wake)
+        self._scheduler = scheduler_of(store, settings, kinds, self._open, self.feed)
+        self._scheduling: asyncio.Task[None] | None = None
         self._workers.freed = self.feed.freed
         self._runner.closing = self._is_closed_around
         self._listening: Listening | None = None
@@ -117,6 +121,8 @@ class Life:
         if self._run:
             self._feeding = self._guard("the feed", self.feed.run)
             self._stand()
+            if self._scheduler is not None:
+                self._scheduling = self._guard("the scheduler", self._scheduler.run)
         if self._listening is not None:
             self._listening.task = self._guard("listening", self._listening.run)
 
@@ -148,6 +154,10 @@ class Life:
         grace = self._settings.grace
         self._closed_around = self._is_closed_around()
         self.feed.stop()
+        if self._scheduling is not None:
+            # It holds nothing: a run is pushed whole or not at all, and then another instance pushes it.
+            self._scheduling.cancel()
+            self._tasks.append(self._scheduling)
         if self._listening is not None:
             self._listening.stop()
         if self._feeding is not None:
@@ -354,9 +364,13 @@ class Life:
                 return
 
     async def _open(self) -> None:
-        if not self._opened and supports(self._store, Extra.LIFECYCLE):
-            await limited(self._store.open(list(self._kinds)), "opening")
-        self._opened = True
+        if self._opened:
+            return
+        # The feed and the scheduler may both come here, and each open has its close.
+        async with self._opening:
+            if not self._opened and supports(self._store, Extra.LIFECYCLE):
+                await limited(self._store.open(list(self._kinds)), "opening")
+            self._opened = True
 
     async def _close(self, limit: float) -> None:
         if self._opened and supports(self._store, Extra.LIFECYCLE):
@@ -379,6 +393,20 @@ def claimables(kinds: Mapping[str, Kind[Any]], settings: Settings) -> list[Claim
         )
         for name, kind in kinds.items()
     ]
+
+
+def scheduler_of(
+    store: Store,
+    settings: Settings,
+    kinds: Mapping[str, Kind[Any]],
+    opened: Callable[[], Awaitable[None]],
+    feed: Feed,
+) -> Scheduler | None:
+    """What pushes the runs of these kinds' schedules; None where none has one."""
+    schedules = [each for kind in kinds.values() for each in kind.schedules]
+    if not schedules or not supports(store, Extra.SCHEDULES):
+        return None
+    return Scheduler(store, settings.clock, schedules, settings.poll, opened=opened, due_in=feed.due_in)
 
 
 def rates_of(

@@ -30,6 +30,7 @@ from fastjobs.runtime.life import Life
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.living import OnCrash, live
 from fastjobs.runtime.pushing import Unfinished
+from fastjobs.runtime.scheduling import Scheduled, take_names
 from fastjobs.runtime.settings import settings, with_workers
 from fastjobs.runtime.waiting import limited
 from fastjobs.store import Extra, Pusher, Store, SyncPusher, TransactionStore, require, supports
@@ -116,7 +117,13 @@ class Queue:
     def include(self, kinds: Kinds) -> None:
         """Takes in the kinds of another module, as a router's routes: all of them, or none where a name is taken."""
         self.registering("these kinds")
-        for kind in kinds.given_to(self, self._free):
+        taken = {each.name: each for each in self.schedules}
+
+        def free(kind: Kind[Any]) -> None:
+            self._free(kind)
+            take_names(taken, kind.schedules)
+
+        for kind in kinds.given_to(self, free):
             self._add(kind)
 
     def use(self, store: Store) -> None:
@@ -154,6 +161,14 @@ class Queue:
             )
         if self._store is not None:
             require(self._store, kind.needs, f"kind {kind.name!r}")
+        for each in kind.schedules:
+            kind.codec.dump(kind.codec.load(each.job.payload), self.max_payload)
+
+    def free_schedule(self, made: Scheduled) -> None:
+        """Raises where the queue can't have this schedule: its name is taken, or the store has none."""
+        if self._store is not None:
+            require(self._store, Extra.SCHEDULES, f"a schedule of kind {made.job.kind!r}")
+        take_names({each.name: each for each in self.schedules}, [made])
 
     # Running.
 
@@ -266,6 +281,11 @@ class Queue:
     def kinds(self) -> Mapping[str, Kind[Any]]:
         """The kinds that are registered with it, by name; not to be changed."""
         return MappingProxyType(self._kinds)
+
+    @property
+    def schedules(self) -> tuple[Scheduled, ...]:
+        """The schedules of its kinds."""
+        return tuple(each for kind in self._kinds.values() for each in kind.schedules)
 
     @property
     def clock(self) -> Clock:

@@ -14,7 +14,7 @@ import sys
 import threading
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -27,7 +27,7 @@ from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.exhausted import exhausted_text
 from fastjobs.core.job import FailedJob, Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
-from fastjobs.store import Ender, Extra, Places, Pusher, SyncEnder, SyncPusher, Throttled
+from fastjobs.store import Ender, Extra, Places, Pusher, Run, SyncEnder, SyncPusher, Throttled
 from fastjobs.stores.counters import Counters
 from fastjobs.stores.outcomes import InTheWay, Outcomes
 
@@ -116,7 +116,7 @@ class Memory:
     extras: ClassVar[Extra] = (
         Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.DONE_IN | Extra.LISTEN
         | Extra.UNIQUE | Extra.LATEST | Extra.ONE_AT_A_TIME | Extra.AT_ONCE | Extra.HOLD_BACK
-        | Extra.NAMES | Extra.THROTTLE | Extra.PRUNE
+        | Extra.NAMES | Extra.THROTTLE | Extra.PRUNE | Extra.SCHEDULES
     )  # fmt: skip
 
     def __init__(self, *, clock: Clock | None = None) -> None:
@@ -138,6 +138,8 @@ class Memory:
         """Until when a kind is held back."""
         self._names: dict[str, _Row | int] = {}
         """The job that has each name, or until when it's taken after its job has ended."""
+        self._runs: dict[str, int] = {}
+        """The run of each schedule that was pushed last."""
         self._outcomes = Outcomes()
         self._counters = Counters()
         self._wakes: list[Callable[[], None]] = []
@@ -337,6 +339,31 @@ class Memory:
                 del self._names[name]
                 pruned += 1
             return pruned + self._counters.prune(now, limit - pruned)
+
+    async def now(self) -> int:
+        """See `fastjobs.store.ScheduleStore.now`."""
+        return self._clock.now()
+
+    async def runs(self, schedules: Sequence[str]) -> Mapping[str, int]:
+        """See `fastjobs.store.ScheduleStore.runs`."""
+        with self._lock:
+            return {name: self._runs[name] for name in schedules if name in self._runs}
+
+    async def push_run(self, run: Run) -> bool:
+        """See `fastjobs.store.ScheduleStore.push_run`."""
+        jobs = [run.job._replace(latest=False)]
+        while True:
+            with self._lock:
+                last = self._runs.get(run.schedule)
+                if last is not None and last >= run.due:
+                    return False
+                met = self._met(jobs, None)
+                if met is None:
+                    _, rows, _ = self._admitted(jobs, None)
+                    self._runs[run.schedule] = run.due
+                    self._keep(rows)
+                    return True
+            await met.over()
 
     # A done_in takes its row out of its line until its transaction has ended, so that no claim finds it.
 

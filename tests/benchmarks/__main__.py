@@ -1,6 +1,6 @@
 """Runs the benchmarks, one contestant after another, round by round, and prints what was seen.
 
-    python -m tests.benchmarks [drain push … pg-drain pg-push …] [--database postgres] [--rounds 5] [--folder FOLDER]
+    python -m tests.benchmarks [cron drain … pg-drain …] [--database postgres] [--rounds 5] [--folder FOLDER]
 
 With no names, every table of each database; with --database, its own, whose names may then leave `pg-` out.
 Trust the ratios, which are taken within each round, rather than the rates: other work on the machine moves these.
@@ -19,7 +19,7 @@ from pathlib import Path
 from sqlalchemy import __version__ as sqlalchemy_version
 
 import fastjobs
-from tests.benchmarks import sqlite_tables
+from tests.benchmarks import no_database, sqlite_tables
 from tests.benchmarks.frame import Ground, Table, run_table
 from tests.benchmarks.postgres import tables as postgres_tables
 
@@ -32,6 +32,7 @@ class Database:
 
 
 DATABASES = {
+    "none": Database("", no_database.TABLES, lambda _: no_database.ground()),
     "sqlite": Database("", sqlite_tables.TABLES, lambda options: sqlite_tables.ground(options.folder)),
     "postgres": Database(
         "pg-",

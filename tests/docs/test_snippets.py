@@ -206,6 +206,18 @@ async def test_the_unique_program_indexes_each_post_once_and_writes_one_invoice(
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("snippet", ["schedules"], indirect=True)
+async def test_the_schedules_program_refreshes_a_few_times_and_reports_at_its_times_alone(
+    snippet: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await snippet.main()
+    told = capsys.readouterr().out.splitlines()
+    assert 1 <= len(told) <= 4
+    assert all(each.startswith("refreshed at ") for each in told)
+    assert [each.name for each in snippet.q.schedules] == ["report", "report-monthly", "refresh-rates"]
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("snippet", ["limits"], indirect=True)
 async def test_the_limits_program_keeps_to_each_accounts_rate_and_to_the_limiters_word(
     snippet: ModuleType, capsys: pytest.CaptureFixture[str]

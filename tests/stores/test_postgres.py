@@ -22,6 +22,7 @@ from fastjobs.testing.suite.claiming import Claiming
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.listening import Listening
 from fastjobs.testing.suite.pushing import Pushing
+from fastjobs.testing.suite.schedules import Schedules
 from fastjobs.testing.suite.subject import Subject
 from fastjobs.testing.suite.transactions import Transactions
 from tests.databases.postgres import Database
@@ -95,11 +96,11 @@ class TestPostgres(_OnPostgres, StoreSuite):
     driver, is_async = "asyncpg", True
 
 
-class TestPostgresByPsycopg(_OnPostgres, Pushing, Claiming, Transactions, Listening, Lifecycle):
+class TestPostgresByPsycopg(_OnPostgres, Pushing, Claiming, Schedules, Transactions, Listening, Lifecycle):
     driver, is_async = "psycopg", True
 
 
-class TestPostgresByPsycopgInThreads(_OnPostgres, Pushing, Claiming, Listening, Lifecycle):
+class TestPostgresByPsycopgInThreads(_OnPostgres, Pushing, Claiming, Schedules, Listening, Lifecycle):
     driver, is_async = "psycopg", False
 
 

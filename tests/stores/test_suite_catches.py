@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import StaticPool, create_engine
 
 from fastjobs.core.job import NewJob
-from fastjobs.store import Places, Store, Throttled
+from fastjobs.store import Places, Run, Store, Throttled
 from fastjobs.stores.memory import Memory
 from fastjobs.testing import Clock, StoreSuite
 from fastjobs.testing.suite.done_in import DoneIn
@@ -24,7 +24,10 @@ from fastjobs.testing.suite.keys_in_transactions import KeysInTransactions
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.transactions import Transactions
 from fastjobs.testing.suite.ways import WAYS, App
+from tests.stores import faulty_schedules
 from tests.stores.faulty_keys import FAULTS, TRANSACTION_FAULTS
+
+assert faulty_schedules.FAULTS is FAULTS, "its stores are in the one list"
 
 
 class Suite(StoreSuite):
@@ -130,6 +133,9 @@ def test_every_test_can_fail() -> None:
         async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
             return [str(n) for n, _ in enumerate(jobs)]
 
+        async def push_run(self, run: Run) -> bool:
+            return True
+
         async def take(self, asked: Sequence[Throttled]) -> list[Places]:
             return [Places(each.name, each.key, (), self._clock.now(), 1) for each in asked]
 
@@ -138,8 +144,10 @@ def test_every_test_can_fail() -> None:
         "test_a_batch_of_no_marks_is_answered_by_none",
         "test_a_claim_tells_the_stores_now",
         "test_a_claim_that_finds_nothing_writes_nothing",
+        "test_a_look_at_the_runs_writes_nothing",
         "test_a_push_of_no_jobs_answers_no_ids",
         "test_next_in_is_none_while_no_job_of_these_kinds_waits",
+        "test_the_stores_now_is_its_claims_now",
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Kept, Mark
-from fastjobs.store import Places, Throttled
+from fastjobs.store import Places, Run, Throttled
 
 _T = TypeVar("_T")
 
@@ -47,6 +47,14 @@ class Database(Protocol):
     async def take(self, asked: Sequence[Throttled]) -> list[Places]: ...
 
     async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None: ...
+
+    async def tell_the_time(self) -> int:
+        """As `now`, of a database that is connected."""
+        ...
+
+    async def runs(self, names: Sequence[str]) -> Mapping[str, int]: ...
+
+    async def push_run(self, run: Run) -> bool: ...
 
     def listen(self, wake: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """While entered, calls `wake`, from any thread, when another instance may have pushed."""

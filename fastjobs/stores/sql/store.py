@@ -14,7 +14,7 @@ from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import FailedJob, Job, NewJob
 from fastjobs.core.marks import Kept, Mark
-from fastjobs.store import Ender, Extra, Places, Pusher, SyncEnder, SyncPusher, Throttled
+from fastjobs.store import Ender, Extra, Places, Pusher, Run, SyncEnder, SyncPusher, Throttled
 from fastjobs.stores.sql import operations, transaction
 from fastjobs.stores.sql.database import Database
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
@@ -58,7 +58,7 @@ class SQLStore:
     extras: ClassVar[Extra] = (
         Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.DONE_IN | Extra.LISTEN | Extra.LIFECYCLE
         | Extra.UNIQUE | Extra.LATEST | Extra.ONE_AT_A_TIME | Extra.AT_ONCE | Extra.HOLD_BACK
-        | Extra.NAMES | Extra.THROTTLE | Extra.PRUNE
+        | Extra.NAMES | Extra.THROTTLE | Extra.PRUNE | Extra.SCHEDULES
     )  # fmt: skip
 
     def __init__(
@@ -185,6 +185,21 @@ class SQLStore:
     async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
         """Of each of these places so many started, at that time by the database's clock; the rest are free again."""
         await self._database.settle(started)
+
+    async def now(self) -> int:
+        """The database's now, in Unix microseconds: the one by which its jobs are due."""
+        return await self._database.tell_the_time()
+
+    async def runs(self, schedules: Sequence[str]) -> Mapping[str, int]:
+        """The last run that was pushed of each of these schedules that had one, in Unix microseconds."""
+        return await self._database.runs(schedules)
+
+    async def push_run(self, run: Run) -> bool:
+        """Pushes the run unless one of its schedule due then or later was pushed already, and says whether it did.
+
+        The schedule's row and the job are written in one transaction.
+        """
+        return await self._database.push_run(run)
 
     def listen(self, wake: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """While entered, calls `wake`, from any thread, when another instance may have pushed. A hint alone.

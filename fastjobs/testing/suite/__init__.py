@@ -20,6 +20,7 @@ from fastjobs.testing.suite.names import Names
 from fastjobs.testing.suite.one_at_a_time import OneAtATime
 from fastjobs.testing.suite.prune import Prune
 from fastjobs.testing.suite.pushing import Pushing
+from fastjobs.testing.suite.schedules import Schedules
 from fastjobs.testing.suite.throttle import Throttle
 from fastjobs.testing.suite.transactions import Transactions
 from fastjobs.testing.suite.unique import Unique
@@ -40,6 +41,7 @@ class StoreSuite(
     HoldingBack,
     Names,
     Throttle,
+    Schedules,
     Prune,
     Combined,
     Transactions,

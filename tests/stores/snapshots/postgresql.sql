@@ -936,3 +936,6 @@ SELECT * FROM "fastjobs_take_1"($1::text[], $2::text[], $3::integer[], $4::bigin
 
 -- settle
 SELECT "fastjobs_settle_1"($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[]);
+
+-- runs
+SELECT name, run_at FROM "fastjobs_schedules" WHERE name = ANY($1::text[]);

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
@@ -21,10 +21,10 @@ from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
-from fastjobs.store import Places, Throttled
+from fastjobs.store import Places, Run, Throttled
 from fastjobs.stores.sql import forks, operations
 from fastjobs.stores.sql.dialects.postgres import claim as claiming
-from fastjobs.stores.sql.dialects.postgres import marks, push, throttles
+from fastjobs.stores.sql.dialects.postgres import marks, push, schedules, throttles
 from fastjobs.stores.sql.dialects.postgres.clock import ServerClock
 from fastjobs.stores.sql.dialects.postgres.gathering import Gathering
 from fastjobs.stores.sql.dialects.postgres.keyed_pushes import KeyedPushes
@@ -234,6 +234,28 @@ class Postgres:
         if some:
             here = await self._ready()
             await here.on_loop.use(lambda link: throttles.settle(link, self.statements, some))
+
+    async def tell_the_time(self) -> int:
+        here = await self._ready()
+
+        async def tell(link: Link) -> int:
+            return self.now()
+
+        # On a link, as that is where the time is measured once it's due.
+        return await here.on_loop.use(tell)
+
+    async def runs(self, names: Sequence[str]) -> Mapping[str, int]:
+        here = await self._ready()
+        found = await here.on_loop.use(lambda link: link.fetch(self.statements.runs, list(names)))
+        return {name: run_at for name, run_at in found}
+
+    async def push_run(self, run: Run) -> bool:
+        here = await self._ready()
+        pushed = await schedules.push_run(here.on_loop, self._kinds, self._tables, run, self.now)
+        if pushed:
+            self._floors.forget()
+            here.notifier.soon()
+        return pushed
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         """Runs what is written once for all databases, in a transaction."""

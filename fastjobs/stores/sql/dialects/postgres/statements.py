@@ -54,6 +54,8 @@ class Statements:
     """See `throttle_functions.take`."""
     settle: str
     """See `throttle_functions.settle`."""
+    runs: str
+    """names -> name, run_at, of the schedules that have a row"""
 
 
 def make_statements(tables: Tables) -> Statements:
@@ -74,6 +76,7 @@ def make_statements(tables: Tables) -> Statements:
         f'{schema}"{tables.prefix}take_{int(VERSION)}"',
         f'{schema}"{tables.prefix}settle_{int(VERSION)}"',
     )
+    schedules = f'{schema}"{tables.schedules.name}"'
     # One row at a time, as a statement that is one array's worth costs a third more where there's one job.
     push = (
         f"INSERT INTO {jobs} (kind, payload, run_at, created_at, carried)"
@@ -130,6 +133,7 @@ def make_statements(tables: Tables) -> Statements:
             f"SELECT * FROM {take}($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::integer[], $6::bigint)"
         ),
         settle=f"SELECT {settle}($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[])",
+        runs=f"SELECT name, run_at FROM {schedules} WHERE name = ANY($1::text[])",
     )
 
 

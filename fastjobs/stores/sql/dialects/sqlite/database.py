@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -18,10 +18,10 @@ from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import GiveBack, Kept, Mark
-from fastjobs.store import Places, Throttled
+from fastjobs.store import Places, Run, Throttled
 from fastjobs.stores.sql import forks, migrations, operations
 from fastjobs.stores.sql.dialects.sqlite import claim as claiming
-from fastjobs.stores.sql.dialects.sqlite import files, gate, marks, pushing, throttles, upkeep
+from fastjobs.stores.sql.dialects.sqlite import files, gate, marks, pushing, schedules, throttles, upkeep
 from fastjobs.stores.sql.dialects.sqlite.begin import begin_to_write
 from fastjobs.stores.sql.dialects.sqlite.keyed_statements import make_keyed
 from fastjobs.stores.sql.dialects.sqlite.listening import listening
@@ -120,6 +120,15 @@ class SQLite:
     async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
         if started:
             await self._call(throttles.settle(list(started)))
+
+    async def tell_the_time(self) -> int:
+        return self._clock.now()
+
+    async def runs(self, names: Sequence[str]) -> Mapping[str, int]:
+        return await self._call(schedules.runs(list(names)))
+
+    async def push_run(self, run: Run) -> bool:
+        return await self._call(schedules.push_run(run, self._clock.now))
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:

@@ -49,6 +49,10 @@ class Statements:
     """run_at or None, error or None, id, claim; of a job without a key"""
     extend: str
     """held_until, id, claim, now -> stop_asked"""
+    runs: str
+    """names as JSON -> name, run_at, of the schedules that have a row"""
+    note_run: str
+    """name, run_at"""
 
 
 def make_statements(tables: Tables) -> Statements:
@@ -66,6 +70,7 @@ def make_statements(tables: Tables) -> Statements:
         " WHERE j.kind = k.value AND j.state = 1 ORDER BY j.held_until LIMIT 1)"
         f" FROM %s AS k LEFT JOIN {kinds} AS s ON s.kind = k.value"
     )
+    schedules = f'"{tables.schedules.name}"'
     # A held job, or one that was held, put back by a reap and not claimed again: the token alone tells. FAILED
     # is named so that a failed one is never met, whatever its token.
     mine = "id = ? AND claim = ? AND state <> 3"
@@ -112,5 +117,10 @@ def make_statements(tables: Tables) -> Statements:
         extend=(
             f"UPDATE {jobs} SET held_until = ? WHERE id = ? AND claim = ? AND state = 1 AND held_until > ?"
             " RETURNING stop_asked"
+        ),
+        runs=f"SELECT name, run_at FROM {schedules} WHERE name IN (SELECT value FROM json_each(?))",
+        note_run=(
+            f"INSERT INTO {schedules} (name, run_at) VALUES (?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET run_at = excluded.run_at"
         ),
     )
