@@ -900,7 +900,7 @@ WITH pushed AS (INSERT INTO "own"."fastjobs_jobs" (kind, payload, run_at, create
 WITH pushed AS (INSERT INTO "own"."fastjobs_jobs" (kind, payload, run_at, created_at, carried) SELECT $1::text, u.payload, $3::bigint, $4::bigint, $5::text FROM unnest($2::text[]) WITH ORDINALITY AS u(payload, nth) ORDER BY u.nth RETURNING id) SELECT array_agg(id ORDER BY id), pg_notify($6::text, '') FROM pushed;
 
 -- new_kinds
-INSERT INTO "own"."fastjobs_kinds" (kind, first_seen) SELECT DISTINCT u.kind, $2::bigint FROM unnest($1::text[]) AS u(kind) ORDER BY u.kind ON CONFLICT DO NOTHING;
+WITH short AS MATERIALIZED (SELECT set_config('lock_timeout', '200ms', true)) INSERT INTO "own"."fastjobs_kinds" (kind, first_seen) SELECT DISTINCT u.kind, $2::bigint FROM unnest($1::text[]) AS u(kind) CROSS JOIN short ORDER BY u.kind ON CONFLICT DO NOTHING;
 
 -- known_kinds
 SELECT kind FROM "own"."fastjobs_kinds";
@@ -928,3 +928,6 @@ SELECT * FROM "own"."fastjobs_take_1"($1::text[], $2::text[], $3::integer[], $4:
 
 -- settle
 SELECT "own"."fastjobs_settle_1"($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[]);
+
+-- runs
+SELECT name, run_at FROM "own"."fastjobs_schedules" WHERE name = ANY($1::text[]);

@@ -138,3 +138,9 @@ UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, attempt
 
 -- extend
 UPDATE "fastjobs_jobs" SET held_until = ? WHERE id = ? AND claim = ? AND state = 1 AND held_until > ? RETURNING stop_asked;
+
+-- runs
+SELECT name, run_at FROM "fastjobs_schedules" WHERE name IN (SELECT value FROM json_each(?));
+
+-- note_run
+INSERT INTO "fastjobs_schedules" (name, run_at) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET run_at = excluded.run_at;
