@@ -9,7 +9,9 @@ import pytest
 from fastjobs.core.request_id import CarryRequestID, carried_id, current, new_id, plain, request_id
 
 
-@pytest.mark.parametrize("id", ["a", "A-Z.a_z:0@9/+=-", "x" * 128, new_id()])
+@pytest.mark.parametrize(
+    "id", ["a", "A-Z.a_z:0@9/+=-", "x" * 128, new_id()], ids=["a", "each", "long", "new"]
+)
 def test_a_plain_id_is_one(id: str) -> None:
     assert plain(id)
     assert carried_id({"request_id": id}) == id

@@ -104,7 +104,7 @@ class _Later:
         (timedelta(hours=1), "it's a Cron"),
         (_Later(), "not awaited"),
     ],
-    ids=str,
+    ids=["a class", "text", "nothing", "a timedelta", "an async one"],
 )
 def test_what_is_no_schedule_is_refused(queue: Queue, given: Any, said: str) -> None:
     @queue.kind("mail")

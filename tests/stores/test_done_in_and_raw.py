@@ -344,7 +344,9 @@ class TestPostgresDrivers(_Promises):
         connection.close()
 
 
-@pytest.mark.parametrize("nothing", [None, 1, "postgresql://", object(), sqlite3], ids=repr)
+@pytest.mark.parametrize(
+    "nothing", [None, 1, "postgresql://", object(), sqlite3], ids=lambda it: type(it).__name__
+)
 def test_what_is_no_drivers_connection_is_refused(nothing: Any) -> None:
     with pytest.raises(StoreError, match="raw takes a connection of asyncpg, psycopg, aiosqlite or sqlite3"):
         fastjobs.raw(nothing)

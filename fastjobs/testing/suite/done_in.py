@@ -265,7 +265,7 @@ class DoneIn(InTransactions):
         assert await app.notes() == 0
         await is_held_by(store, job)
 
-    @pytest.mark.parametrize("nothing", [None, 1, "tx", object(), object], ids=repr)
+    @pytest.mark.parametrize("nothing", [None, 1, "tx", object(), object], ids=lambda it: type(it).__name__)
     async def test_a_done_in_of_what_is_no_transaction_is_refused(
         self, store: Store, nothing: object
     ) -> None:

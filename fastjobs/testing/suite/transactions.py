@@ -317,7 +317,7 @@ class Transactions(InTransactions):
 
     # What is no transaction
 
-    @pytest.mark.parametrize("nothing", [None, 1, "tx", object(), object], ids=repr)
+    @pytest.mark.parametrize("nothing", [None, 1, "tx", object(), object], ids=lambda it: type(it).__name__)
     async def test_what_is_no_transaction_is_refused(self, store: Store, nothing: object) -> None:
         within, _ = _within(store)
         with pytest.raises(StoreError):
