@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 BENCH := .venv-bench
 SERVERS := .venv-servers
+# Over all cores, a class at a time: half of a test is a wait for a disk or a process. SPREAD= has them one by one.
+SPREAD := -n auto --dist loadscope
 EXTRAS := sqlite,postgres,fastapi
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -85,10 +87,10 @@ demo: $(VENV)/.tests
 	@$(BIN)/python -m examples.registration.demo
 
 test: $(VENV)/.tests
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest $(SPREAD) $(TESTS)
 
 test-lowest: $(LOWEST)/.tests
-	$(LOWEST)/bin/python -m pytest $(TESTS)
+	$(LOWEST)/bin/python -m pytest $(SPREAD) $(TESTS)
 
 lint: $(VENV)/.checks
 	$(BIN)/ruff check .

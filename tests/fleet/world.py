@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import sys
@@ -327,7 +328,7 @@ def _apart(loop: SimLoop) -> Generator[None]:
     """
     limits: dict[Owner | None, waiting._Limits] = {}
 
-    def own_limits() -> waiting._Limits:
+    def own_limits(_: asyncio.AbstractEventLoop) -> waiting._Limits:
         found = limits.get(loop.owner)
         if found is None:
             found = limits[loop.owner] = waiting._Limits(loop)
