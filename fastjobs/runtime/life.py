@@ -261,6 +261,9 @@ class Life:
                 self._mark(ended.verdict.mark, run, partial(self._kept, ended))
             else:
                 self._mark(asks, run, partial(self._asked, ended))
+            # The claim of the next goes with the mark, where a store takes its calls in turn: it's kept in one commit
+            # with it. Where it came too early, `_next` asks once more.
+            self._next(ended)
 
     def _asked(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
         """Its handler called done_in: only where the job isn't done by that, its end is marked."""
