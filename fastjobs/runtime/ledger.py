@@ -14,6 +14,7 @@ from collections.abc import Callable
 from fastjobs.clock import Clock
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.run import Ended, Run
 from fastjobs.runtime.waiting import limited, pause
 from fastjobs.store import Extend, Kept, Mark, Store
 
@@ -25,14 +26,24 @@ BUSY_AGAIN = 0.05
 class Entry:
     """A mark on its way."""
 
-    __slots__ = ("mark", "resent", "told", "until")
+    __slots__ = ("about", "mark", "resent", "told", "until")
 
-    def __init__(self, mark: Mark, until: float, told: Callable[[Kept | None, bool], None]) -> None:
-        """`until` is the monotonic time its hold ends; `told` gets the store's answer, or None where there was none
-        in time, and whether the mark was sent more than once after an error, all within its hold."""
+    def __init__(
+        self,
+        mark: Mark,
+        until: float,
+        told: Callable[[Ended[Run] | None, Kept | None, bool], None],
+        about: Ended[Run] | None = None,
+    ) -> None:
+        """`until` is the monotonic time its hold ends; `told` gets `about`, the store's answer, or None where there was
+        none in time, and whether the mark was sent more than once after an error, all within its hold.
+
+        A partial of it for each job would be two things more to collect, of which a thousand wait at a time.
+        """
         self.mark = mark
         self.until = until
         self.told = told
+        self.about = about
         self.resent = False
 
 
@@ -110,7 +121,7 @@ class Ledger:
                 busy.append(entry)
             else:
                 # Past its hold, as in a process that was frozen, another claim may be what it lost the job to.
-                entry.told(answer, entry.resent and now < entry.until)
+                entry.told(entry.about, answer, entry.resent and now < entry.until)
         if busy:
             self._entries.extend(busy)
             self._give_up()
@@ -133,4 +144,4 @@ class Ledger:
                     job=entry.mark.id,
                     mark=type(entry.mark).__name__,
                 )
-                entry.told(None, entry.resent)
+                entry.told(entry.about, None, entry.resent)

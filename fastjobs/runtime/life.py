@@ -11,7 +11,6 @@ import contextvars
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from fastjobs.core.duration import SECOND
@@ -74,6 +73,7 @@ class Life:
         self._teller = Teller(settings)
         self._runner = Runner(settings)
         self._ledger = Ledger(store, settings.clock, settings.poll)
+        self._when_kept = self._kept
         self._workers = Workers(self._runner, settings.workers, self._ended)
         self._renewal = Renewal(store, settings.clock, self._runs, self._lost, settings.poll)
         self._rates = rates_of(store, settings, kinds, self._claimables)
@@ -258,22 +258,24 @@ class Life:
         if held and ended.verdict.mark is not None:
             asks = None if run.ending is None else ending.asks(run)
             if asks is None:
-                self._mark(ended.verdict.mark, run, partial(self._kept, ended))
+                self._mark(ended.verdict.mark, run, self._when_kept, ended)
             else:
-                self._mark(asks, run, partial(self._asked, ended))
+                self._mark(asks, run, self._asked, ended)
             # The claim of the next goes with the mark, where a store takes its calls in turn: it's kept in one commit
             # with it. Where it came too early, `_next` asks once more.
             self._next(ended)
 
-    def _asked(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
+    def _asked(self, ended: Ended[Run] | None, kept: Kept | None, resent: bool) -> None:
         """Its handler called done_in: only where the job isn't done by that, its end is marked."""
+        assert ended is not None
         if ending.is_done(ended.run, kept, self._clock.monotonic()):
             self._teller.done_in(ended)
             self._next(ended)
         elif kept is not None and ended.verdict.mark is not None:
-            self._mark(ended.verdict.mark, ended.run, partial(self._kept, ended))
+            self._mark(ended.verdict.mark, ended.run, self._when_kept, ended)
 
-    def _kept(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
+    def _kept(self, ended: Ended[Run] | None, kept: Kept | None, resent: bool) -> None:
+        assert ended is not None
         mark = ended.verdict.mark
         if kept is Kept.YES and not self.feed.stopping:
             if isinstance(mark, HoldBack):
@@ -290,12 +292,18 @@ class Life:
         if ended.run.kind.options.in_turn and not self.feed.stopping:
             self.feed.wake()
 
-    def _mark(self, mark: Mark, run: Run, told: Callable[[Kept | None, bool], None]) -> None:
-        self._ledger.add(Entry(mark, run.until, told))
+    def _mark(
+        self,
+        mark: Mark,
+        run: Run,
+        told: Callable[[Ended[Run] | None, Kept | None, bool], None],
+        about: Ended[Run] | None = None,
+    ) -> None:
+        self._ledger.add(Entry(mark, run.until, told, about))
 
     def _give_back(self, run: Run, error: str | None = None) -> None:
         self._runs.discard(run)
-        self._mark(GiveBack(run.job.id, run.job.claim, error=error), run, lambda kept, resent: None)
+        self._mark(GiveBack(run.job.id, run.job.claim, error=error), run, lambda about, kept, resent: None)
 
     def _lost(self, run: Run) -> None:
         if run.task is None:
