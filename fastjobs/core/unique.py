@@ -62,13 +62,16 @@ def unique(given: object, what: str) -> Unique | None:
     raise RegistrationError(f"{what}: unique is True, False or a Unique(…), not {given!r}")
 
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
+"""Made once: `json.dumps` makes one for each call."""
+
+
 def key_of(payload: str) -> bytes:
     """The key of a value by its payload: the SHA-256 of its JSON with sorted keys and no spaces.
 
     It's kept in databases, so it never changes. 1 and 1.0 are two values, and so are texts of other code points.
     """
-    canonical = json.dumps(json.loads(payload), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(canonical.encode("ascii")).digest()
+    return hashlib.sha256(_canonical(json.loads(payload)).encode("ascii")).digest()
 
 
 _NO_SCHEMA = ("metadata", "default", "expected")
