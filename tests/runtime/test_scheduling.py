@@ -95,6 +95,16 @@ class _Later:
         return after
 
 
+class _Alone:
+    def next(self) -> datetime | None:
+        return None
+
+
+class _ByName:
+    def next(self, *, after: datetime) -> datetime | None:
+        return after
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -103,8 +113,10 @@ class _Later:
         (None, "it's a Cron"),
         (timedelta(hours=1), "it's a Cron"),
         (_Later(), "not awaited"),
+        (_Alone(), r"next\(after\), and takes \(\)"),
+        (_ByName(), r"by position.*takes \(\*, after"),
     ],
-    ids=["a class", "text", "nothing", "a timedelta", "an async one"],
+    ids=["a class", "text", "nothing", "a timedelta", "an async one", "one without after", "one by name"],
 )
 def test_what_is_no_schedule_is_refused(queue: Queue, given: Any, said: str) -> None:
     @queue.kind("mail")
@@ -113,6 +125,29 @@ def test_what_is_no_schedule_is_refused(queue: Queue, given: Any, said: str) -> 
     with pytest.raises(RegistrationError, match=said):
         mail.schedule(given)
     assert queue.schedules == ()
+
+
+def test_a_schedule_whose_parameters_cannot_be_told_is_taken(queue: Queue) -> None:
+    class Native:
+        next = max
+
+    @queue.kind("mail")
+    def mail() -> None: ...
+
+    class Unreadable:
+        @property
+        def __signature__(self) -> object:
+            raise NameError("an annotation's name")
+
+        def __call__(self, after: datetime) -> datetime | None:
+            return None
+
+    class Annotated:
+        next = Unreadable()
+
+    mail.schedule(cast(Any, Native()), name="native")
+    mail.schedule(cast(Any, Annotated()), name="annotated")
+    assert [each.name for each in queue.schedules] == ["native", "annotated"]
 
 
 @pytest.mark.parametrize(
