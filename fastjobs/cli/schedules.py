@@ -21,6 +21,7 @@ from fastjobs.runtime.queue import Queue
 from fastjobs.runtime.scheduling import Scheduled
 from fastjobs.runtime.waiting import limited
 from fastjobs.store import Extra, supports
+from fastjobs.stores.memory import Memory
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
@@ -66,14 +67,20 @@ def _order(typed: argparse.Namespace) -> int:
     if not queue.schedules and name is None:
         sys.stdout.write("[]\n" if typed.json else f"{named} has no schedules\n")
         return 0
-    work = _tell(queue, as_json=typed.json) if name is None else _run_now(queue, _named(named, queue, name))
+    found = None if name is None else _named(named, queue, name)
     try:
-        return asyncio.run(work)
+        if found is None:
+            return asyncio.run(_tell(queue, as_json=typed.json))
+        if not isinstance(queue.store, Memory):
+            return asyncio.run(_run_now(queue, found))
     except (StoreError, QueueError) as wrong:
         raise Mistake(str(wrong)) from None
     except Exception as error:  # a driver's own, of which nobody knows them all
         sys.stderr.write(f"fastjobs: the store can't be asked: {error_text(error)}\n")
         return 1
+    raise Mistake(
+        f"{named} keeps its jobs in a Memory, which ends with this command: a job pushed here would never run"
+    )
 
 
 async def _tell(queue: Queue, *, as_json: bool) -> int:

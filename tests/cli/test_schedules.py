@@ -164,6 +164,7 @@ def test_a_schedule_that_fails_is_told_and_hides_no_other(typed: Typed) -> None:
         (("shop_of_schedules:none", "run-now", "weekly"), "no schedule 'weekly'; it has none"),
         (("shop_of_schedules:q", "nightly"), "not nightly"),
         (("shop_of_schedules:late",), "no store yet"),
+        (("shop_of_schedules:late", "run-now", "report"), "no store yet"),
         (("shop_of_schedules:report",), "is no queue"),
     ],
     ids=str,
@@ -183,3 +184,19 @@ def test_a_database_that_is_not_there_is_an_exit_of_1(typed: Typed) -> None:
     code, out, err = typed("shop_of_schedules:down")
     assert (code, out) == (1, "")
     assert "can't be asked" in err
+
+
+def test_run_now_is_refused_where_the_job_would_end_with_the_command(typed: Typed) -> None:
+    memory = """
+short = fastjobs.Queue(fastjobs.Memory())
+
+@short.kind("report")
+async def short_report() -> None: ...
+
+short_report.schedule(Every(60))
+"""
+    code, out, err = typed("shop_of_schedules:short", "run-now", "report", app=APP + memory)
+    assert (code, out) == (2, "")
+    assert "a job pushed here would never run" in err
+    code, out, _ = typed("shop_of_schedules:short", app=APP + memory)
+    assert (code, out.splitlines()[1]) == (0, "  every minute, UTC")
