@@ -101,10 +101,8 @@ class Scheduler:
             last = lasts.get(each.name)
             try:
                 plan = self._plan(each, None if last is None else moment(last), now)
-            except (
-                Exception,
-                asyncio.CancelledError,
-            ) as error:  # nothing is awaited: it's the schedule's own
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
+                # Nothing is awaited in it, so it's the schedule's own.
                 self._bad(each, error)
                 continue
             if plan.again is not None and plan.again < again:

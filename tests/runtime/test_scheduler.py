@@ -225,13 +225,14 @@ def _once(after: datetime) -> datetime | None:
         ZeroDivisionError("its own"),
         asyncio.CancelledError(),
         RecursionError(),
+        SystemExit(3),
         _the_same,
         _a_minute_before,
         datetime(2030, 1, 1),
         "tomorrow",
         5,
     ],
-    ids=["raises", "cancels", "recurses", "now", "past", "naive", "text", "number"],
+    ids=["raises", "cancels", "recurses", "exits", "now", "past", "naive", "text", "number"],
 )
 async def test_a_bad_schedule_stops_no_other_and_is_told_once_a_minute(
     new_queue: NewQueue, clock: Clock, lines: Lines, bad: Any
