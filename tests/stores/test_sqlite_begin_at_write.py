@@ -493,3 +493,16 @@ def test_what_is_read_only_reads_one_moment_s_rows(engine: Engine, other: sqlite
             connection.execute(ADD)
         with pytest.raises(OperationalError, match="readonly"):
             SQLStore(engine).within(connection, lambda: None).push([JOB])
+
+
+def test_a_push_through_a_connection_of_an_engine_s_view_is_told_of_as_it_commits(engine: Engine) -> None:
+    told: list[str] = []
+    with engine.execution_options(stream_results=False).connect() as connection:
+        SQLStore(engine).within(connection, lambda: told.append("committed")).push([JOB])
+        assert told == []
+        connection.commit()
+        assert told
+        told.clear()
+        connection.execute(ADD)
+        connection.commit()
+    assert told == [], "nothing was pushed in that one"

@@ -14,8 +14,9 @@ import weakref
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -148,9 +149,33 @@ def watch_connection(connection: Connection) -> Watch:
     found = _connections.get(connection)
     if found is None:
         found = _connections[connection] = Watch()
-        event.listen(connection, "commit", _on_commit)
-        event.listen(connection, "rollback", _on_rollback)
+        try:
+            event.listen(connection, "commit", _on_commit)
+            event.listen(connection, "rollback", _on_rollback)
+        except InvalidRequestError:
+            _listen_to_view(connection.engine)
     return found
+
+
+_views: weakref.WeakSet[Engine] = weakref.WeakSet()
+"""Engines with execution options, whose connections have no events of their own in SQLAlchemy's first 2.0 releases."""
+
+
+def _listen_to_view(engine: Engine) -> None:
+    if engine in _views:
+        return
+    _views.add(engine)
+
+    def committed(connection: Connection) -> None:
+        if connection in _connections:
+            _on_commit(connection)
+
+    def rolled_back(connection: Connection) -> None:
+        if connection in _connections:
+            _on_rollback(connection)
+
+    event.listen(engine, "commit", committed)
+    event.listen(engine, "rollback", rolled_back)
 
 
 def _on_commit(connection: Connection) -> None:
