@@ -13,7 +13,7 @@ Longer than 300 lines, as a function's text is read in one piece.
 from __future__ import annotations
 
 from fastjobs.stores.sql.dialects.postgres import keyed_functions, throttle_functions
-from fastjobs.stores.sql.dialects.postgres.function import VERSION, Function
+from fastjobs.stores.sql.dialects.postgres.function import VERSION, Function, pinned
 from fastjobs.stores.sql.tables import Tables
 
 JOB, EXHAUSTED, SUMMARY = 0, 1, 2
@@ -97,10 +97,6 @@ def claim(tables: Tables) -> Function:
     """
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}claim_{int(VERSION)}"'
-    pins = (
-        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
-        " SET enable_indexonlyscan = off SET plan_cache_mode = force_generic_plan SET jit = off"
-    )
     text_of = f'{schema}"{tables.prefix}exhausted_{int(VERSION)}"'
     jobs, kinds = f'{schema}"{tables.jobs.name}"', f'{schema}"{tables.kinds.name}"'
     slots = f'{schema}"{tables.slots.name}"'
@@ -120,7 +116,7 @@ def claim(tables: Tables) -> Function:
     held_of_a = (
         f"(SELECT count(*) FROM {jobs} j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now)"
     )
-    return Function(
+    return pinned(
         name,
         f"""CREATE FUNCTION {name}(
   p_kinds text[], p_holds bigint[], p_attempts integer[], p_limits integer[], p_priorities integer[],
@@ -130,7 +126,7 @@ def claim(tables: Tables) -> Function:
   o_what integer, o_id bigint, o_kind text, o_payload text, o_run_at bigint, o_attempts integer, o_claim bigint,
   o_lost integer, o_error text, o_carried text
 ) LANGUAGE plpgsql VOLATILE
-  {pins} AS $$
+  {{nested}} SET enable_indexonlyscan = off {{once}} AS $$
 DECLARE
   v_last integer := cardinality(p_kinds);
   v_asked text[] := p_kinds;
@@ -477,10 +473,6 @@ def mark(tables: Tables) -> Function:
     """
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}mark_{int(VERSION)}"'
-    pins = (
-        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
-        " SET plan_cache_mode = force_generic_plan SET jit = off"
-    )
     jobs, kinds = f'{schema}"{tables.jobs.name}"', f'{schema}"{tables.kinds.name}"'
     slots = f'{schema}"{tables.slots.name}"'
     promote = f'{schema}"{tables.prefix}promote_{int(VERSION)}"'
@@ -489,14 +481,14 @@ def mark(tables: Tables) -> Function:
     # FAILED is named so that a failed one is never met, whatever its token.
     mine = "j.id = u.id AND j.claim = u.claim AND j.state <> 3"
     extends = "(u.what <> 4 OR (j.state = 1 AND j.held_until > p_now))"
-    return Function(
+    return pinned(
         name,
         f"""CREATE FUNCTION {name}(
   p_done bigint[], p_done_claims bigint[],
   p_ids bigint[], p_claims bigint[], p_what integer[], p_at bigint[], p_errors text[], p_kinds_until bigint[],
   p_now bigint
 ) RETURNS TABLE (o_missed bigint[], o_busy bigint[], o_stop bigint[], o_woke boolean) LANGUAGE plpgsql VOLATILE
-  {pins} AS $$
+  {{nested}} {{once}} AS $$
 DECLARE
   v_got bigint[]; v_had bigint[]; v_tids tid[]; v_done tid[];
   v_what integer[]; v_at bigint[]; v_errors text[];

@@ -9,7 +9,7 @@ Longer than 300 lines, as a function's text is read in one piece.
 
 from __future__ import annotations
 
-from fastjobs.stores.sql.dialects.postgres.function import VERSION, Function
+from fastjobs.stores.sql.dialects.postgres.function import VERSION, Function, pinned
 from fastjobs.stores.sql.tables import Tables
 
 
@@ -21,15 +21,11 @@ def promote(tables: Tables) -> Function:
     """
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}promote_{int(VERSION)}"'
-    pins = (
-        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
-        " SET plan_cache_mode = force_generic_plan SET jit = off"
-    )
     jobs = f'{schema}"{tables.jobs.name}"'
-    return Function(
+    return pinned(
         name,
         f"""CREATE FUNCTION {name}(p_kinds text[], p_keys bytea[]) RETURNS integer LANGUAGE plpgsql VOLATILE
-  {pins} AS $$
+  {{nested}} {{once}} AS $$
 DECLARE
   v_ids bigint[];
 BEGIN
@@ -76,20 +72,16 @@ def push(tables: Tables) -> Function:
     """
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}push_{int(VERSION)}"'
-    pins = (
-        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
-        " SET plan_cache_mode = force_generic_plan SET jit = off"
-    )
     jobs, names = f'{schema}"{tables.jobs.name}"', f'{schema}"{tables.names.name}"'
     promote = f'{schema}"{tables.prefix}promote_{int(VERSION)}"'
-    return Function(
+    return pinned(
         name,
         f"""CREATE FUNCTION {name}(
   p_kinds text[], p_payloads text[], p_run_ats bigint[], p_carried text[], p_keys text[], p_latest boolean[],
   p_at_mosts bigint[], p_alone boolean[], p_names text[], p_keeps bigint[], p_now bigint, p_wait integer,
   p_channel text
 ) RETURNS bigint[] LANGUAGE plpgsql VOLATILE
-  {pins} AS $$
+  {{nested}} {{once}} AS $$
 DECLARE
   v_ids bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(p_kinds)]);
   v_named boolean := EXISTS (SELECT 1 FROM unnest(p_names) n WHERE n IS NOT NULL);
@@ -201,18 +193,14 @@ def done_in(tables: Tables) -> Function:
     """
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}done_in_{int(VERSION)}"'
-    pins = (
-        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
-        " SET plan_cache_mode = force_generic_plan SET jit = off"
-    )
     jobs = f'{schema}"{tables.jobs.name}"'
     promote = f'{schema}"{tables.prefix}promote_{int(VERSION)}"'
     keep_names = f'{schema}"{tables.prefix}keep_names_{int(VERSION)}"'
-    return Function(
+    return pinned(
         name,
         f"""CREATE FUNCTION {name}(p_id bigint, p_claim bigint, p_now bigint)
 RETURNS TABLE (o_done boolean, o_kind text, o_key bytea) LANGUAGE plpgsql VOLATILE
-  {pins} AS $$
+  {{nested}} {{once}} AS $$
 DECLARE
   v_gone record;
 BEGIN
@@ -238,16 +226,12 @@ def sweep(tables: Tables) -> Function:
     """Wakes a parked job of each key that no job holds, and answers how many: it reads keys, not jobs."""
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}sweep_{int(VERSION)}"'
-    pins = (
-        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
-        " SET plan_cache_mode = force_generic_plan SET jit = off"
-    )
     jobs, slots = f'{schema}"{tables.jobs.name}"', f'{schema}"{tables.slots.name}"'
     promote = f'{schema}"{tables.prefix}promote_{int(VERSION)}"'
-    return Function(
+    return pinned(
         name,
         f"""CREATE FUNCTION {name}(p_now bigint) RETURNS integer LANGUAGE plpgsql VOLATILE
-  {pins} AS $$
+  {{nested}} {{once}} AS $$
 DECLARE
   v_kinds text[]; v_keys bytea[];
 BEGIN
@@ -272,18 +256,14 @@ def prune(tables: Tables) -> Function:
     """Removes at most `p_limit` rows of what is kept no longer, and answers how many. It waits for nobody."""
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}prune_{int(VERSION)}"'
-    pins = (
-        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
-        " SET plan_cache_mode = force_generic_plan SET jit = off"
-    )
     jobs, names = f'{schema}"{tables.jobs.name}"', f'{schema}"{tables.names.name}"'
     slots, throttles = f'{schema}"{tables.slots.name}"', f'{schema}"{tables.throttles.name}"'
     keep_names = f'{schema}"{tables.prefix}keep_names_{int(VERSION)}"'
-    return Function(
+    return pinned(
         name,
         f"""CREATE FUNCTION {name}(p_failed_before bigint, p_limit integer, p_now bigint)
 RETURNS integer LANGUAGE plpgsql VOLATILE
-  {pins} AS $$
+  {{nested}} {{once}} AS $$
 DECLARE
   v_left integer := greatest(p_limit, 0);
   v_tids tid[];

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from fastjobs.stores.sql.dialects.postgres.function import VERSION, Function
+from fastjobs.stores.sql.dialects.postgres.function import VERSION, Function, pinned
 from fastjobs.stores.sql.tables import Tables
 
 RESERVED = 10_000_000
@@ -19,18 +19,14 @@ def take(tables: Tables) -> Function:
     """
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}take_{int(VERSION)}"'
-    pins = (
-        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
-        " SET plan_cache_mode = force_generic_plan SET jit = off"
-    )
     throttles = f'{schema}"{tables.throttles.name}"'
     lock_of = f"'{schema}\"{tables.throttles.name}\"'::regclass::oid::bigint::bit(32)::integer"
-    return Function(
+    return pinned(
         name,
         f"""CREATE FUNCTION {name}(
   p_names text[], p_keys text[], p_most integer[], p_per bigint[], p_wanted integer[], p_now bigint
 ) RETURNS TABLE (o_slots integer[], o_wait bigint) LANGUAGE plpgsql VOLATILE
-  {pins} AS $$
+  {{nested}} {{once}} AS $$
 DECLARE
   v_at bigint := p_now + {int(RESERVED)};
   v_live integer[]; v_ats bigint[];
@@ -82,18 +78,14 @@ def settle(tables: Tables) -> Function:
     NULL for none. One that someone has taken since is left as it is."""
     schema = f'"{tables.schema}".' if tables.schema else ""
     name = f'{schema}"{tables.prefix}settle_{int(VERSION)}"'
-    pins = (
-        "SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off"
-        " SET plan_cache_mode = force_generic_plan SET jit = off"
-    )
     throttles = f'{schema}"{tables.throttles.name}"'
     lock_of = f"'{schema}\"{tables.throttles.name}\"'::regclass::oid::bigint::bit(32)::integer"
-    return Function(
+    return pinned(
         name,
         f"""CREATE FUNCTION {name}(
   p_names text[], p_keys text[], p_slots integer[], p_untils bigint[], p_starts bigint[]
 ) RETURNS void LANGUAGE plpgsql VOLATILE
-  {pins} AS $$
+  {{nested}} {{once}} AS $$
 BEGIN
   PERFORM pg_advisory_xact_lock({lock_of}, l.hash) FROM (
     SELECT DISTINCT hashtext(u.name || ' ' || u.key) AS hash FROM unnest(p_names, p_keys) u(name, key) ORDER BY 1
