@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from fastjobs.clock import Clock, Timer
 from fastjobs.core.duration import SECOND
@@ -108,6 +109,13 @@ class Feed:
         """Looks for jobs at once rather than at the next poll. On the loop's thread."""
         self.woken = False
         self._wake.set()
+
+    def wake_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """As `wake`, from any thread: `loop` is the one it runs on. One wake on its way is enough."""
+        if not self.woken:
+            self.woken = True
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(self.wake)
 
     def freed(self) -> None:
         """Something has ended: there may be room now."""

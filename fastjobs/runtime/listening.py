@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 from fastjobs.clock import Clock
 from fastjobs.runtime.feed import Feed
@@ -59,7 +59,5 @@ class Listening:
 
     def _heard(self) -> None:
         """From any thread."""
-        if not self._feed.woken and not self._stops:
-            self._feed.woken = True
-            with suppress(RuntimeError):  # the loop was closed meanwhile
-                self._loop.call_soon_threadsafe(self._feed.wake)
+        if not self._stops:
+            self._feed.wake_soon(self._loop)

@@ -224,12 +224,8 @@ class Queue:
             return
         if threading.get_ident() == life.thread:
             life.feed.wake()
-        elif not life.feed.woken:
-            life.feed.woken = True
-            try:
-                life.loop.call_soon_threadsafe(life.feed.wake)
-            except RuntimeError:  # the loop was closed meanwhile
-                return
+        else:
+            life.feed.wake_soon(life.loop)
 
     @asynccontextmanager
     async def begin(

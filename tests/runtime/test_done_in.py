@@ -1,4 +1,7 @@
-"""`current_job().done_in(tx)`: a handler's writes and its job's end commit together, in whatever order things end."""
+"""`current_job().done_in(tx)`: a handler's writes and its job's end commit together, in whatever order things end.
+
+Longer than 600 lines, as each order in which they can end has a test of its own.
+"""
 
 from __future__ import annotations
 

@@ -345,9 +345,6 @@ class Postgres:
             made = self._heres[loop] = _Here(self, on_loop, self._open_link)
             return made
 
-    def _note_name(self, connection: Connection) -> None:
-        self._name = connection.execute(select(func.current_database())).scalar_one()
-
     def _give_back(self, here: _Here, claimed: Claimed) -> None:
         """Undoes a claim whose caller has gone, without waiting for it."""
         some = [GiveBack(job.id, job.claim) for job in claimed.jobs]
