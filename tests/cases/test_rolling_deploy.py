@@ -58,6 +58,10 @@ from fastjobs.core.job import NewJob
 from fastjobs.stores.sql.store import SQLStore
 import psycopg, sqlalchemy.dialects.postgresql.psycopg, sqlalchemy.dialects.sqlite.pysqlite
 
+def say(*words):
+    # One write for a line: `print` makes several where Python runs unbuffered, and lines of forks would mix.
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
 def opens(url, amid):
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format=f"{os.getpid()} %(message)s")
     statements = []
@@ -68,7 +72,7 @@ def opens(url, amid):
         made = sum(each.startswith("CREATE") for each in statements)
         inserted = statement.startswith("INSERT INTO") and "schema" in statement
         if (amid.isdigit() and made == int(amid)) or (amid == "version" and inserted):
-            print(os.getpid(), "amid", flush=True)
+            say(os.getpid(), "amid")
             time.sleep(60)
 
     async def main():
@@ -79,16 +83,16 @@ def opens(url, amid):
     asyncio.run(main())
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-print("0 ready", flush=True)
+say("0 ready")
 for line in sys.stdin:
     url, amid, many = line.split()
     for _ in range(int(many)):
         if not os.fork():
             try:
                 opens(url, amid)
-                print(os.getpid(), "opened", flush=True)
+                say(os.getpid(), "opened")
             except BaseException as error:
-                print(os.getpid(), "raised", repr(error), flush=True)
+                say(os.getpid(), "raised", repr(error))
             finally:
                 os._exit(0)
 """
