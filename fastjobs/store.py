@@ -11,23 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from enum import Flag, auto
+from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, overload
 
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
-from fastjobs.core.job import FailedJob, Job, NewJob
+from fastjobs.core.job import FailedJob, Job, JobState, KeptJob, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 __all__ = [
-    "CancelStore", "CarryStore", "Claimable", "Claimed", "CountsStore", "Done", "DoneInStore", "Ender", "Extend",
-    "Extra", "Fail", "FailedJob", "FailedStore", "GiveBack", "HoldBack", "Job", "Kept", "KindCount",
-    "LifecycleStore", "ListenStore", "Mark", "NewJob", "PauseStore", "Places", "PruneStore", "Pusher", "Run",
-    "ScheduleStore", "Store", "SyncEnder", "SyncPusher", "ThrottleStore", "Throttled", "TransactionStore",
-    "TryAgain", "require", "supports",
+    "CancelStore", "Cancelled", "CarryStore", "Claimable", "Claimed", "CountsStore", "Done", "DoneInStore", "Ender",
+    "Extend", "Extra", "Fail", "FailedJob", "FailedStore", "GiveBack", "HoldBack", "Job", "JobState", "Kept", "KeptJob",
+    "KindCount", "LifecycleStore", "ListenStore", "Mark", "NewJob", "PauseStore", "Places", "ProgressStore",
+    "PruneStore", "Pusher", "Run", "ScheduleStore", "Store", "SyncEnder", "SyncPusher", "ThrottleStore", "Throttled",
+    "TransactionStore", "TryAgain", "require", "supports",
 ]  # fmt: skip
 
 
@@ -79,6 +79,8 @@ class Extra(Flag):
     """`DoneInStore`."""
     LIFECYCLE = auto()
     """`LifecycleStore`."""
+    PROGRESS = auto()
+    """`ProgressStore`."""
 
 
 class Store(Protocol):
@@ -146,9 +148,17 @@ class FailedStore(Store, Protocol):
     """Lists the jobs that failed for good, and puts them back to run (FAILED)."""
 
     async def failed(
-        self, *, kind: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
+        self,
+        *,
+        kind: str | None = None,
+        after: tuple[int, str] | None = None,
+        limit: int = 100,
+        cut: int | None = None,
     ) -> list[FailedJob]:
-        """The failed jobs, the latest first; `after` is the (failed_at, id) of the last one seen before this page."""
+        """The failed jobs, the latest first; `after` is the (failed_at, id) of the last one seen before this page.
+
+        No more than `cut` characters of each payload are read out of the store, all of it for None.
+        """
         ...
 
     async def run_again(self, ids: Sequence[str]) -> list[bool]:
@@ -290,33 +300,90 @@ class KindCount(NamedTuple):
 
     kind: str
     waiting: int
+    """Those that wait, due or not, but for the parked."""
+    due: int
+    """Of these, the ones whose time has come."""
     held: int
-    failed: int
+    """Those that run, or whose worker was lost since and whom no claim has seen yet."""
     parked: int
+    failed: int
     oldest: int | None
-    """How many microseconds the job that is due longest has been due; None where none is."""
+    """How many microseconds the waiting job that is due longest has been due; None where none is."""
     held_back: int
     """How many microseconds the kind is still held back."""
     paused: bool
 
 
 class CountsStore(Store, Protocol):
-    """Counts and shows jobs (COUNTS)."""
+    """Counts and shows jobs (COUNTS). Each of these reads alone, and waits for nobody's transaction."""
 
     async def counts(self, *, cap: int = 10_000) -> list[KindCount]:
-        """A row for each kind that was ever registered or pushed; no number is counted past `cap` + 1."""
+        """A row for each kind that was ever registered or pushed, in the order of their names.
+
+        No number goes past `cap` + 1, nor does what is read to find it, however many jobs there are.
+        """
         ...
 
-    async def job(self, id: str) -> Mapping[str, Any] | None:
-        """All that is kept of one job, by column, or None."""
+    async def job(self, id: str, *, cut: int | None = None) -> KeptJob | None:
+        """One job as it's kept, or None: it's done, was removed, or never was. `cut` as in `FailedStore.failed`."""
         ...
+
+    async def jobs(
+        self,
+        kind: str,
+        state: JobState,
+        *,
+        after: tuple[int, str] | None = None,
+        limit: int = 100,
+        cut: int | None = None,
+    ) -> list[KeptJob]:
+        """The jobs of a kind that are WAITING, in the order they're due, or HELD, in the order their holds end.
+
+        `after` is the (run_at, id) of the last one seen before this page, or the (held_until, id) of a held one.
+        What `job` tells beside the job itself (`behind`, `kind_…`) is told here too. A StoreError for another state.
+        """
+        ...
+
+
+class Cancelled(Enum):
+    """What a store answers to a cancel."""
+
+    REMOVED = "removed"
+    """It waited, and is gone."""
+    ASKED = "asked"
+    """It's held: whoever holds it is asked to stop it."""
+    BUSY = "busy"
+    """Someone's open transaction has the row. Nothing changed; ask again."""
+    NOT_THERE = "not there"
+    """No such job is kept, or it has failed. Nothing changed."""
 
 
 class CancelStore(Store, Protocol):
     """Cancels jobs that wait, and asks those that run to stop (CANCEL)."""
 
-    async def cancel(self, ids: Sequence[str]) -> list[bool]:
-        """Removes jobs that wait; a held one answers its next `Extend` with STOP. Says of each whether it was there."""
+    async def cancel(self, ids: Sequence[str]) -> list[Cancelled]:
+        """Removes jobs that wait, parked ones too, and asks held ones to stop; says what became of each, in order.
+
+        What is removed has its key and name let go as by `Done`, and the next of its key woken. A held job's next
+        `Extend` answers STOP, and `asked` names it. One whose hold has run out counts as one that waits. A stop that
+        was asked of one claim says nothing to the next: each claim begins without. An id twice is cancelled once.
+        """
+        ...
+
+    async def asked(self, held: Sequence[tuple[str, int]]) -> set[str]:
+        """Of these jobs, each with its claim, the ids of those asked to stop. A read alone."""
+        ...
+
+
+class ProgressStore(Store, Protocol):
+    """Keeps how far running jobs are (PROGRESS)."""
+
+    async def progress(self, reports: Sequence[tuple[str, int, str]]) -> None:
+        """Keeps the JSON text of each (id, claim, text) while that claim holds the job, and leaves every other.
+
+        It stays until the next report, through retries, and goes with the job. A row that someone's transaction has is
+        left as it is, and nobody waits for it.
+        """
         ...
 
 
@@ -336,8 +403,13 @@ class PruneStore(Store, Protocol):
 class PauseStore(Store, Protocol):
     """Pauses kinds on all instances (PAUSE)."""
 
-    async def pause(self, kind: str, paused: bool) -> None:
-        """While a kind is paused no claim returns a job of it; jobs that run go on."""
+    async def pause(self, kind: str, paused: bool) -> bool:
+        """While a kind is paused no claim returns a job of it; jobs that run go on, and pushes are kept.
+
+        It stays paused, through restarts and deploys, until it's resumed by `paused=False`. Answers whether there is
+        such a kind: one that was never registered or pushed is not paused. Others hear of an end of a pause as of a
+        push (LISTEN).
+        """
         ...
 
 
@@ -410,6 +482,8 @@ def supports(store: Store, extra: Literal[Extra.PAUSE]) -> TypeIs[PauseStore]: .
 def supports(store: Store, extra: Literal[Extra.THROTTLE]) -> TypeIs[ThrottleStore]: ...
 @overload
 def supports(store: Store, extra: Literal[Extra.LIFECYCLE]) -> TypeIs[LifecycleStore]: ...
+@overload
+def supports(store: Store, extra: Literal[Extra.PROGRESS]) -> TypeIs[ProgressStore]: ...
 @overload
 def supports(store: Store, extra: Extra) -> bool: ...
 def supports(store: Store, extra: Extra) -> bool:

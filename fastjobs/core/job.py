@@ -7,6 +7,7 @@ clocks of the app's instances never meet in one comparison.
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import NamedTuple
 
 from fastjobs.core.errors import PushError, RegistrationError
@@ -96,3 +97,56 @@ class FailedJob(NamedTuple):
     """Unix microseconds by the store's clock."""
     created_at: int
     carried: str | None = None
+    size: int = 0
+    """How many bytes the payload has, whole."""
+
+
+class JobState(StrEnum):
+    """Where a job that is kept stands."""
+
+    WAITING = "waiting"
+    """For its time, or for a worker."""
+    PARKED = "parked"
+    """It waits for another of its value, as its kind runs one at a time of each."""
+    HELD = "held"
+    """A claim holds it: it runs, or is about to."""
+    FAILED = "failed"
+    """For good, and kept."""
+
+
+class KeptJob(NamedTuple):
+    """A job as it's kept, with what says why it isn't running (COUNTS)."""
+
+    id: str
+    kind: str
+    state: JobState
+    """HELD also where its hold has run out and no claim has seen it yet: `held_until` says so."""
+    payload: str
+    """As much of it as was asked for."""
+    size: int
+    """How many bytes the payload has, whole."""
+    run_at: int
+    created_at: int
+    attempts: int
+    lost: int
+    error: str | None
+    held_until: int | None
+    """When its hold ends; None unless it's HELD."""
+    failed_at: int | None
+    carried: str | None
+    name: str | None
+    has_key: bool
+    """Whether it was pushed with a key (UNIQUE)."""
+    stop_asked: bool
+    """Whether someone asked it to stop (CANCEL)."""
+    progress: str | None
+    """What its handler last said of how far it is, as JSON text (PROGRESS)."""
+    behind: str | None
+    """Of a PARKED job the id of the one of its key that is held now, if there is one."""
+    kind_held_until: int
+    """Until when its kind is held back (HOLD_BACK); 0 where it never was."""
+    kind_paused: bool
+    kind_held: int
+    """How many jobs of its kind are held now, 1,001 at most."""
+    now: int
+    """The store's now, as it was read."""
