@@ -48,6 +48,7 @@ class Failed(Subject):
                 failed_at=created + 5 * SECOND,
                 created_at=created,
                 carried=None,
+                size=7,
             )
         ]
 
