@@ -21,6 +21,7 @@ from fastjobs.core.job import NewJob, kind_name
 from fastjobs.core.options import KindSettings, PermanentIf
 from fastjobs.core.outcome import Ran
 from fastjobs.runtime.carrying import gather
+from fastjobs.runtime.desk import Desk
 from fastjobs.runtime.draining import Drain
 from fastjobs.runtime.handlers import place_of
 from fastjobs.runtime.health import STOPPED, Health
@@ -36,7 +37,7 @@ from fastjobs.runtime.waiting import limited
 from fastjobs.store import Extra, Pusher, Store, SyncPusher, TransactionStore, require, supports
 
 
-class Queue:
+class Queue(Desk):
     """Keeps jobs in a store, and runs them.
 
     `store` may come later: `q.use(store)`, or `lifespan(q, store=…)`.
@@ -246,6 +247,9 @@ class Queue:
             yield life
         finally:
             self._life = None
+
+    def _cancel_here(self, id: str) -> None:
+        return
 
     # Pushing, for the kinds.
 
