@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from fastjobs.core.claiming import Claimable
+from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import QueueError
 from fastjobs.core.job import JobState
 from fastjobs.runtime.acting import FailedJobs, an_id, failed_store, named, number, told
@@ -199,7 +201,9 @@ class Desk(ABC):
         """Pauses a kind that the store has not heard of, as it was never opened with it or pushed to."""
         store = self.store
         if not supports(store, Extra.LIFECYCLE):
-            return not paused
+            # One with nothing to open hears of kinds by the claims of their jobs.
+            await limited(store.claim([Claimable(kind=name, hold=SECOND, attempts=1)], 0), "a claim of none")
+            return await limited(cast("PauseStore", store).pause(name, paused), "pause")
         await limited(store.open(list(self.kinds)), "opening")
         try:
             return await limited(cast("PauseStore", store).pause(name, paused), "pause")

@@ -25,6 +25,7 @@ from fastjobs.runtime.ledger import Entry, Ledger
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.listening import Listening
 from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.pruning import Pruning
 from fastjobs.runtime.rates import Rates
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
@@ -96,6 +97,9 @@ class Life:
         self._sweeping: Sweeping | None = None
         if supports(store, Extra.PRUNE) and any(kind.options.one_at_a_time for kind in kinds.values()):
             self._sweeping = Sweeping(store, settings.clock, self.feed.wake)
+        self._pruning: Pruning | None = None
+        if supports(store, Extra.PRUNE):
+            self._pruning = Pruning(store, settings.clock, settings.keep_failed)
         self._scheduler = scheduler_of(store, settings, kinds, self._open, self.feed)
         self._scheduling: asyncio.Task[None] | None = None
         self._workers.freed = self.feed.freed
@@ -132,6 +136,8 @@ class Life:
         loops |= {f"worker {n}": self._workers.work for n in range(self._settings.workers)}
         if self._sweeping is not None:
             loops["the sweep"] = self._sweeping.run
+        if self._pruning is not None:
+            loops["the prune"] = self._pruning.run
         self._tasks = [task for task in self._tasks if not task.done()]
         standing = {task.get_name() for task in self._tasks}
         self._tasks += [
