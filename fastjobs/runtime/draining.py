@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
+from fastjobs.core.job import Job
 from fastjobs.core.marks import GiveBack
 from fastjobs.core.verdict import Cut
 from fastjobs.runtime import ending
@@ -41,19 +42,14 @@ class Drain:
         self._rates = rates_of(store, settings, kinds, self._claimables)
         self._renewal = Renewal(store, settings.clock, self._runs, lambda run: None, settings.poll)
 
-    async def run(self) -> int:
-        """Runs jobs until none is due, and answers how many it ran. An error of the store's is raised.
+    async def run(self, until: Callable[[], bool] = lambda: False) -> int:
+        """Runs jobs until none is due, or `until` says so, and answers how many it ran. A store's error is raised.
 
         A cancellation stops what runs, and is passed on once its end is kept, or after some seconds.
         """
         ran = 0
-        draining = asyncio.current_task()
-        assert draining is not None
-        # Where every task of the loop is cancelled, a handler's own may be before it's told of the stop.
-        self._runner.closing = lambda: draining.cancelling() > 0
-        renewing = asyncio.create_task(self._renewal.run(), context=contextvars.Context())
-        try:
-            while self._kinds:
+        async with self._going():
+            while self._kinds and not until():
                 asked = self._settings.clock.monotonic()
                 rates = self._rates
                 terms = self._claimables if rates is None else await rates.before(1, 1)
@@ -67,8 +63,7 @@ class Drain:
                     lost = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))
                     await self._on_fail(self._teller.exhausted(lost, lost.kind.options.attempts))
                 for job in claimed.jobs:
-                    hold = self._holds[job.kind]
-                    run = Run(job, self._kinds[job.kind], hold, asked, waited(job, claimed.now))
+                    run = self._begun(job, asked, claimed.now)
                     if refused:
                         await self._keep(self._runner.refused(run, refused[0]))
                     else:
@@ -78,10 +73,28 @@ class Drain:
                 found = claimed.jobs or claimed.exhausted or claimed.again
                 if not found and not (rates is not None and rates.again):
                     break
+        return ran
+
+    async def run_one(self, job: Job, now: int) -> None:
+        """Runs one job that the caller has claimed, at the store's `now`, whatever rates say."""
+        async with self._going():
+            await self._one(self._begun(job, self._settings.clock.monotonic(), now))
+
+    @asynccontextmanager
+    async def _going(self) -> AsyncGenerator[None]:
+        draining = asyncio.current_task()
+        assert draining is not None
+        # Where every task of the loop is cancelled, a handler's own may be before it's told of the stop.
+        self._runner.closing = lambda: draining.cancelling() > 0
+        renewing = asyncio.create_task(self._renewal.run(), context=contextvars.Context())
+        try:
+            yield
         finally:
             renewing.cancel()
             self._runner.close()
-        return ran
+
+    def _begun(self, job: Job, asked: float, now: int) -> Run:
+        return Run(job, self._kinds[job.kind], self._holds[job.kind], asked, waited(job, now))
 
     async def _one(self, run: Run) -> bool:
         """Runs it and keeps its end; answers whether its handler began."""

@@ -8,11 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from fastjobs.clock import Clock, SystemClock
 from fastjobs.core.carrier import Carrier
@@ -402,7 +409,9 @@ class Queue(Desk):
         if not self._lived:
             self._lived = True
             # A store with nothing to open is a test's: it runs its jobs by drain().
-            kept = self._stand_in is None and self._store is not None and supports(self._store, Extra.LIFECYCLE)
+            kept = (
+                self._stand_in is None and self._store is not None and supports(self._store, Extra.LIFECYCLE)
+            )
             say(
                 logging.WARNING if kept and _running_loop() is not None else logging.DEBUG,
                 "a job was pushed through a queue that was never started in this process, and waits for one that runs:"
