@@ -1,0 +1,126 @@
+"""What the command writes: whatever its output is, and whatever the texts are that came from the database.
+
+Others may have written those: a job's error is anyone's text. So what could break a line, move a terminal's cursor,
+turn its text round or give it an order is escaped (CWE-150), on a terminal and elsewhere, as a file is looked at too.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TextIO
+
+from fastjobs.core.text import one_line
+
+WIDE = 100_000_000
+"""As many characters of a text that is told whole as there can be."""
+# A JSON text's escapes: of a pair of surrogates, of one character, of anything else.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
+)
+
+
+class ReaderGone(Exception):
+    """Nobody reads the output any more, as where `| head` has seen enough."""
+
+
+class Unwritable(Exception):
+    """The output can't be written: its disk is full, say."""
+
+
+def prepare() -> None:
+    """Has text that the output's encoding lacks come out escaped, rather than be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def out(text: str) -> None:
+    """Writes to stdout. Made harmless is what the text is made of, each part where it comes in."""
+    _write(sys.stdout, text)
+
+
+def out_json(told: Mapping[str, object]) -> None:
+    """Writes an object as a line of JSON, in ASCII."""
+    out(json.dumps(told) + "\n")
+
+
+def flush() -> None:
+    """Has written all that `out` was given."""
+    _write(sys.stdout, "", flush=True)
+
+
+def tell(text: str) -> None:
+    """Writes a line to stderr, made harmless."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"fastjobs: {one_line(text, 4000)}\n")
+            sys.stderr.flush()
+
+
+def give_up_output() -> None:
+    """Has what is still to be written to stdout go nowhere, so that the interpreter's end doesn't try again."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+class Progress:
+    """How far it is, on a terminal alone: a line of stderr that is written over."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+
+    def says(self, text: str) -> None:
+        """Shows it in place of what it showed."""
+        if self._shown:
+            self._write(f"\r\x1b[K{text}")
+
+    def ends(self) -> None:
+        """Takes the line away."""
+        if self._shown:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+def harmless(text: str) -> str:
+    """The whole text on one line, with whatever could move a terminal or turn its text round escaped."""
+    return one_line(text, WIDE)
+
+
+def readable(payload: str) -> str:
+    """A JSON text in ASCII as a person reads it: letters are letters. It's harmless, and may be cut anywhere."""
+    return harmless(_ESCAPE.sub(_letter, payload))
+
+
+def _letter(found: re.Match[str]) -> str:
+    escape = found.group()
+    if escape[1] != "u":
+        return escape
+    code = bytes.fromhex(escape.replace("\\u", ""))
+    letter = code.decode("utf-16-be", "replace")
+    # What JSON itself has to escape stays escaped, and so does what would be made harmless by other words.
+    return letter if letter.isprintable() and not letter.isascii() and letter != "\ufffd" else escape
+
+
+def _write(stream: TextIO | None, text: str, *, flush: bool = False) -> None:
+    if stream is None:  # closed before Python began
+        return
+    try:
+        stream.write(text)
+        if flush:
+            stream.flush()
+    except BrokenPipeError:
+        raise ReaderGone from None
+    except OSError as error:
+        raise Unwritable(error.strerror or str(error)) from None
