@@ -255,7 +255,9 @@ class Queue(Desk):
 
         Blocks may be nested. QueueError where the queue runs as the block begins or as it ends.
         """
-        return import_module("fastjobs.testing.kit").testing(self, run, schedules, savepoints, clock)  # type: ignore[no-any-return]
+        kit = import_module("fastjobs.testing.kit")
+        made: AbstractContextManager[Jobs] = kit.testing(self, run, schedules, savepoints, clock)
+        return made
 
     @contextmanager
     def stood_in_for(

@@ -62,6 +62,9 @@ class Memory:
         | Extra.COUNTS | Extra.CANCEL | Extra.PAUSE | Extra.PROGRESS
     )  # fmt: skip
 
+    _savepoints = False
+    """Whether a transaction's outermost savepoint commits as it's released, for tests whose transaction never does."""
+
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or SystemClock()
         self._lock = RLock()
@@ -296,7 +299,7 @@ class Memory:
                 ids, rows, moved = self._admitted(jobs, owner)
             return Staged(ids, lambda: self._keep_staged(rows, moved), lambda: self._drop_staged(rows, moved))
 
-        return pusher(tx, Hooks(new, committed, unfinished))
+        return pusher(tx, Hooks(new, committed, unfinished, self._savepoints))
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
@@ -319,7 +322,8 @@ class Memory:
         """See `fastjobs.store.DoneInStore.done_within`: SQLAlchemy's sessions and connections."""
         from fastjobs.stores.staging import Hooks, ender
 
-        return ender(tx, Hooks(lambda _, owner: self._stage_end(job), committed, unfinished))
+        hooks = Hooks(lambda _, owner: self._stage_end(job), committed, unfinished, self._savepoints)
+        return ender(tx, hooks)
 
     async def take(self, asked: Sequence[Throttled]) -> list[Places]:
         """See `fastjobs.store.ThrottleStore.take`."""
