@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from fastjobs.cli import telling
-from fastjobs.cli.printing import Progress, harmless, out, out_json, tell
+from fastjobs.cli.asking import check_kind
+from fastjobs.cli.printing import Progress, agreed, harmless, out, out_json, someone_is_there, tell
 from fastjobs.cli.telling import counted
 from fastjobs.runtime.looking import JobInfo
 from fastjobs.runtime.queue import Queue
@@ -79,8 +79,7 @@ class Failed:
 
     async def delete(self, queue: Queue, *, unasked: bool) -> int:
         """Removes them; all or a kind's only once that was agreed to, where someone is at a terminal."""
-        asks = not self._ids and not unasked and sys.stdin is not None and sys.stdin.isatty()
-        if asks and not await self._agreed(queue):
+        if not self._ids and not unasked and someone_is_there() and not await self._agreed(queue):
             tell("nothing was deleted")
             return 1
         return await self._act(queue, queue.delete, "deleted", lambda n: f"{counted(n, 'job')} deleted.")
@@ -91,23 +90,27 @@ class Failed:
         done = 0
         missed: list[str] = []
         progress = Progress()
+        ended = False
         try:
             async for ids in self._pages(queue):
                 n = await act(*ids)
                 done += n
                 if self._ids and not n:
                     missed += ids
-                progress.says(f"{done:,}")
+                progress.says(f"{counted(done, 'job')} so far")
+            if not done and self._kind is not None:
+                await check_kind(queue, self._kind)
+            ended = True
         finally:
             progress.ends()
-            # Also where it was interrupted: what was done by then stays done.
-            if self._as_json:
+            # What was done until it was interrupted, or the database went away, stays done.
+            if self._as_json and (done or ended):
                 out_json({word: done, "missed": missed})
-            elif done or not missed:
+            elif done or (ended and not missed):
                 out(said(done) + "\n")
         for id in missed:
             found = await _found(queue, id)
-            why = _GONE if found is None else f"it hasn't failed: {found.why}"
+            why = _none(queue) if found is None else f"it hasn't failed: {found.why}"
             tell(f"job {id}: {why}")
         return 1 if missed else 0
 
@@ -126,20 +129,21 @@ class Failed:
             after = page[-1]
 
     async def _agreed(self, queue: Queue) -> bool:
-        of = "" if self._kind is None else f" of {harmless(self._kind)}"
-        number = "all"
+        every = "all"
         if supports(queue.store, Extra.COUNTS):
             kinds = await queue.counts(cap=telling.CAP)
             found = sum(each.failed for each in kinds if self._kind in (None, each.kind))
             if not found:
                 return True  # there's nothing to lose
-            number = f"all {telling.number_of(found)}"
-        sys.stderr.write(
-            f"Delete {number} failed jobs{of} of {harmless(self._named)}? They don't come back. [y/N] "
-        )
-        sys.stderr.flush()
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+            every = f"all {telling.number_of(found)}"
+        of = "" if self._kind is None else f" of {harmless(self._kind)}"
+        return agreed(f"Delete {every} failed jobs{of}, in {self._named}? They don't come back. [y/N] ")
 
 
 async def _found(queue: Queue, id: str) -> JobInfo | None:
     return await queue.job(id, cut=0) if supports(queue.store, Extra.COUNTS) else None
+
+
+def _none(queue: Queue) -> str:
+    """What's said of an id of which nothing was found."""
+    return _GONE if supports(queue.store, Extra.COUNTS) else "there's no failed job of this id"

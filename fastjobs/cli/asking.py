@@ -12,10 +12,14 @@ from fastjobs.cli.mistake import Mistake
 from fastjobs.cli.printing import ReaderGone, Unwritable, tell
 from fastjobs.cli.target import Target
 from fastjobs.core.errors import QueueError, RegistrationError
-from fastjobs.core.text import error_text
+from fastjobs.core.text import error_place, error_text
 from fastjobs.runtime.living import not_run_here
 from fastjobs.runtime.queue import Queue
+from fastjobs.store import Extra, supports
 from fastjobs.stores.memory import Memory
+
+_BUGS = (AssertionError, AttributeError, NameError, TypeError, LookupError, RecursionError)
+"""What no database raises as it's down: where it was raised has to be seen."""
 
 
 def ask(target: Target, order: Callable[[Queue], Awaitable[int]]) -> int:
@@ -34,6 +38,15 @@ def ask(target: Target, order: Callable[[Queue], Awaitable[int]]) -> int:
     return outcome(target, asked)
 
 
+async def check_kind(queue: Queue, kind: str) -> None:
+    """A Mistake for a kind that this queue doesn't have, and that no job was ever of."""
+    there = set(queue.kinds)
+    if kind not in there and supports(queue.store, Extra.COUNTS):
+        there |= {each.kind for each in await queue.counts(cap=1)}
+        if kind not in there:
+            raise Mistake(f"there is no kind {kind!r}; there are: {', '.join(sorted(there)) or 'none'}")
+
+
 def outcome(target: Target, asked: Callable[[], Awaitable[int]]) -> int:
     """The exit code of what is asked. A mistake is raised; what else goes wrong is told in a line."""
 
@@ -48,12 +61,21 @@ def outcome(target: Target, asked: Callable[[], Awaitable[int]]) -> int:
     except (RegistrationError, QueueError) as wrong:  # a StoreError is one
         raise Mistake(f"{target.named}: {wrong}") from None
     except LifespanFailed as failed:
-        raised = failed.__cause__
-        tell(f"the app's lifespan failed: {failed if raised is None else first_line(raised)}")
+        tell(f"the app's lifespan failed: {lifespan_error(failed)}")
+    except _BUGS:
+        raise
     except Exception as error:  # a driver's own, of which nobody knows them all
         tell(f"the store of {target.named} can't be asked: {first_line(error)}")
-        logging.getLogger("fastjobs").debug("where it was", exc_info=error)
     return 1
+
+
+def lifespan_error(failed: LifespanFailed) -> str:
+    """What the app raised in its lifespan, and where."""
+    raised = failed.__cause__
+    if raised is None:
+        return str(failed)
+    place = error_place(raised)
+    return first_line(raised) + (f" ({place})" if place else "")
 
 
 @asynccontextmanager

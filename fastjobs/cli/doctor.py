@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 import fastjobs
-from fastjobs.cli.asking import entered, first_line
+from fastjobs.cli.asking import entered, first_line, lifespan_error
 from fastjobs.cli.hosting import LifespanFailed
 from fastjobs.cli.mistake import Mistake
 from fastjobs.cli.parsing import Commands, add_app, add_queue, target_typed
@@ -75,7 +75,7 @@ async def _looked(target: Target, deep: bool) -> list[Finding]:
     except TimeoutError:
         why = f"it didn't answer within {LIMIT:g} seconds"
     except LifespanFailed as failed:
-        raise Mistake(f"the app's lifespan failed: {first_line(failed.__cause__ or failed)}") from None
+        raise Mistake(f"the app's lifespan failed: {lifespan_error(failed)}") from None
     except Exception as error:
         why = one_line(first_line(error), 500)
     raise Mistake(f"can't look at the database of {target.named}: {why}")

@@ -51,6 +51,7 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "jobs",
         help="list failed jobs, run them again, look at one, cancel one",
+        usage="fastjobs jobs [queue] [retry|show|cancel|delete [ID ...|all]] [option ...]",
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -65,7 +66,7 @@ def add(commands: Commands) -> None:
     others.add_argument("--held", metavar="KIND", help="list the jobs of this kind that run")
     many = parser.add_mutually_exclusive_group()
     many.add_argument(
-        "--limit", type=_limit, metavar="N", help=f"as many at most, {listing.LIMIT} by default"
+        "--limit", type=_number, metavar="N", help=f"as many at most, {listing.LIMIT} by default"
     )
     many.add_argument("--all", action="store_true", help="list all, as many as there are")
     parser.add_argument("--whole", action="store_true", help="values whole, however long they are")
@@ -77,7 +78,7 @@ def add(commands: Commands) -> None:
     parser.set_defaults(order=_order)
 
 
-def _limit(text: str) -> int:
+def _number(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"from 1, not {number}")

@@ -40,7 +40,9 @@ def add(commands: Commands) -> None:
         does = (
             "start no more jobs of a kind, on all instances" if paused else "start a paused kind's jobs again"
         )
-        parser = commands.add_parser(word, help=does, description=about)
+        parser = commands.add_parser(
+            word, help=does, usage=f"fastjobs {word} [queue] kind [option ...]", description=about
+        )
         parser.take_words("[queue] kind", f"the queue as {QUEUE}. Then the kind")
         parser.add_argument("--json", action="store_true", help="say it as JSON")
         add_app(parser)

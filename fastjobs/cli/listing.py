@@ -6,11 +6,9 @@ import argparse
 from collections.abc import AsyncGenerator, Iterable
 
 from fastjobs.cli import telling
-from fastjobs.cli.asking import ask
-from fastjobs.cli.mistake import Mistake
+from fastjobs.cli.asking import ask, check_kind
 from fastjobs.cli.printing import harmless, out, out_json
 from fastjobs.cli.target import Target
-from fastjobs.cli.telling import counted
 from fastjobs.runtime.looking import JobInfo, KindInfo
 from fastjobs.runtime.queue import Queue
 from fastjobs.store import Extra, JobState, supports
@@ -108,7 +106,7 @@ class Listing:
         total: int | None = read
         if perhaps_more:
             total = None if kinds is None else max(read, _sum(kinds, self._state.value))
-        jobs = "jobs" if total is None else counted(total, "job")
+        jobs = "jobs" if total is None else f"{telling.number_of(total)} job{'' if total == 1 else 's'}"
         told = f"{jobs}{self._of} {_VERBS[self._state][1 if total == 1 else 2]}"
         if self._state is JobState.FAILED:
             told += f", and {'is' if total == 1 else 'are'} kept {telling.kept(queue.keep_failed, one=total == 1)}"
@@ -116,11 +114,10 @@ class Listing:
         return f"{told}. {_FIRST[self._state].format(f'{read:,}')}:\n" if more else f"{told}:\n"
 
     async def _none(self, queue: Queue) -> None:
-        kinds = await self._counts(queue)
-        if kinds == [] and self._kind is not None and self._kind not in queue.kinds:
-            there = sorted({*queue.kinds, *(each.kind for each in await queue.counts(cap=1))})
-            raise Mistake(f"there is no kind {self._kind!r}; there are {', '.join(there) or 'none'}")
+        if self._kind is not None:
+            await check_kind(queue, self._kind)
         if not self._as_json:
+            kinds = await self._counts(queue)
             out(f"no job{self._of} {_VERBS[self._state][0]}{self._parked(kinds, ';', 'wait')}\n")
 
     @property

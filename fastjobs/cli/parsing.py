@@ -72,8 +72,10 @@ def one_of(words: Sequence[str], actions: Sequence[str]) -> tuple[str | None, st
     rest = list(words)
     if rest and rest[0] not in actions:
         queue = rest.pop(0)
+        if not any(sign in queue for sign in ":./"):
+            raise Mistake(f"{queue!r} is neither a queue, as in app:q, nor one of {', '.join(actions)}")
     if not rest:
         return queue, None, []
     if rest[0] not in actions:
-        raise Mistake(f"{rest[0]!r} is none of {', '.join(actions)}")
+        raise Mistake(f"after the queue comes one of {', '.join(actions)}, and {rest[0]!r} is none")
     return queue, rest[0], rest[1:]

@@ -10,15 +10,15 @@ import io
 import json
 import os
 import re
+import signal
 import sys
+import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 
 from fastjobs.core.text import one_line
 
-WIDE = 100_000_000
-"""As many characters of a text that is told whole as there can be."""
 # A JSON text's escapes: of a pair of surrogates, of one character, of anything else.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
@@ -71,6 +71,23 @@ def give_up_output() -> None:
         os.close(nowhere)
 
 
+def someone_is_there() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def agreed(question: str) -> bool:
+    """Asks the person at the terminal, and says whether the answer was yes. A Ctrl-C ends it as anywhere."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    # While this blocks the event loop, asyncio's own handler of the signal could end nothing.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Progress:
     """How far it is, on a terminal alone: a line of stderr that is written over."""
 
@@ -94,8 +111,14 @@ class Progress:
 
 
 def harmless(text: str) -> str:
-    """The whole text on one line, with whatever could move a terminal or turn its text round escaped."""
-    return one_line(text, WIDE)
+    """The whole text on one line, with whatever isn't a letter, a sign or a space escaped."""
+    return text if text.isprintable() else "".join(map(_safe, text))
+
+
+def _safe(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    return ascii(character)[1:-1]
 
 
 def readable(payload: str) -> str:

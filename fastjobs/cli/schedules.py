@@ -31,6 +31,7 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "schedules",
         help="tell what runs when, or run one now",
+        usage="fastjobs schedules [queue] [run-now NAME] [option ...]",
         description="Tells of each schedule its kind, its times in words and in its zone, the run that was pushed last,"
         f" and the next {_NEXT} after now. It needs the app's database. Changes of the zone's clock are marked."
         " With `run-now NAME` it pushes a job as a run of that schedule does, due at once; its next run stays.",

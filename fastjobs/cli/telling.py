@@ -18,13 +18,13 @@ CAP = 10_000
 """How far jobs are counted."""
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """`1 job`, `2,300 jobs`, `10,000+ jobs`."""
-    return f"{number_of(number)} {one if number == 1 else many or one + 's'}"
+def counted(number: int, one: str) -> str:
+    """`1 job`, `2,300 jobs`."""
+    return f"{number:,} {one}{'' if number == 1 else 's'}"
 
 
 def number_of(number: int) -> str:
-    """The number, or that it's more than were counted."""
+    """A number of jobs that were counted, or that there are more than were."""
     return f"{CAP:,}+" if number > CAP else f"{number:,}"
 
 
