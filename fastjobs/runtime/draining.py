@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from fastjobs.core.job import Job
-from fastjobs.core.marks import GiveBack
+from fastjobs.core.marks import Done, GiveBack
 from fastjobs.core.verdict import Cut
 from fastjobs.runtime import ending
+from fastjobs.runtime.cancelling import Cancels, LastWord
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.ledger import BUSY_AGAIN
 from fastjobs.runtime.life import claimables, rates_of
+from fastjobs.runtime.progress import Reports
 from fastjobs.runtime.rates import Refused
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
@@ -30,17 +33,34 @@ T = TypeVar("T")
 class Drain:
     """One drain of a queue."""
 
-    def __init__(self, store: Store, settings: Settings, kinds: Mapping[str, Kind[Any]]) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, kinds: Mapping[str, Kind[Any]], under_way: set[Drain]
+    ) -> None:
+        """It's one of those `under_way` while it runs."""
         self._store = store
+        self._under_way = under_way
         self._settings = settings
         self._kinds = kinds
         self._claimables = claimables(kinds, settings)
         self._holds = {each.kind: each.hold for each in self._claimables}
-        self._runner = Runner(settings)
+        self._reports = Reports(store, settings.clock)
+        self._runner = Runner(settings, self._reports)
         self._teller = Teller(settings)
         self._runs: set[Run] = set()
         self._rates = rates_of(store, settings, kinds, self._claimables)
-        self._renewal = Renewal(store, settings.clock, self._runs, lambda run: None, settings.poll)
+        self._renewal = Renewal(
+            store, settings.clock, self._runs, lambda run: None, Run.cancel, settings.poll
+        )
+        self._cancels = Cancels(store, settings.clock, self._runs, Run.cancel, settings.poll)
+        self._last_word = LastWord(self._cancels, self._reports)
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        """The one that the loop runs in."""
+
+    def cancel(self, id: str) -> None:
+        """The job was asked to stop: if it's held here, it does so now."""
+        for run in [run for run in self._runs if run.job.id == id]:
+            run.cancel()
 
     async def run(self, until: Callable[[], bool] = lambda: False) -> int:
         """Runs jobs until none is due, or `until` says so, and answers how many it ran. A store's error is raised.
@@ -86,11 +106,17 @@ class Drain:
         assert draining is not None
         # Where every task of the loop is cancelled, a handler's own may be before it's told of the stop.
         self._runner.closing = lambda: draining.cancelling() > 0
-        renewing = asyncio.create_task(self._renewal.run(), context=contextvars.Context())
+        loops = [
+            asyncio.create_task(loop(), context=contextvars.Context())
+            for loop in (self._renewal.run, self._cancels.run, self._reports.run)
+        ]
+        self._under_way.add(self)
         try:
             yield
         finally:
-            renewing.cancel()
+            self._under_way.discard(self)
+            for loop in loops:
+                loop.cancel()
             self._runner.close()
 
     def _begun(self, job: Job, asked: float, now: int) -> Run:
@@ -108,8 +134,7 @@ class Drain:
         return ended is None or not ended.verdict.rated
 
     async def _keep(self, ended: Ended[Run]) -> None:
-        mark = ended.verdict.mark
-        if mark is None:
+        if ended.verdict.mark is None:
             return
         asks = ending.asks(ended.run)
         if asks is not None:
@@ -117,7 +142,8 @@ class Drain:
             if ending.is_done(ended.run, kept, self._settings.clock.monotonic()):
                 self._teller.done_in(ended)
                 return
-        await self._on_fail(self._teller.ended(ended, await self._marked(mark), False))
+        await self._last_word.before([ended])
+        await self._on_fail(self._teller.ended(ended, await self._marked(ended.verdict.mark), False))
 
     async def _marked(self, mark: Mark) -> Kept:
         while True:
@@ -127,7 +153,12 @@ class Drain:
             await pause(self._settings.clock, BUSY_AGAIN)
 
     async def _give_back(self, run: Run) -> None:
-        await limited(self._store.mark([GiveBack(run.job.id, run.job.claim, error="stopped")]), "a mark")
+        mark = (
+            Done(run.job.id, run.job.claim)
+            if run.cancelled
+            else GiveBack(run.job.id, run.job.claim, error="stopped")
+        )
+        await limited(self._store.mark([mark]), "a mark")
 
     async def _on_fail(self, owed: Owed | None) -> None:
         if owed is None:

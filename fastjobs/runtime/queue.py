@@ -14,6 +14,7 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
+    suppress,
 )
 from dataclasses import replace
 from datetime import timedelta
@@ -107,6 +108,7 @@ class Queue(Desk):
         """What is its store in a test, and whether its workers run there."""
         self._kinds: dict[str, Kind[Any]] = {}
         self._life: Life | None = None
+        self._drains: set[Drain] = set()
         self._lived = False
         if store is not None:
             self.use(store)
@@ -230,7 +232,7 @@ class Queue(Desk):
 
     def draining(self) -> Drain:
         """One drain of it."""
-        return Drain(self.store, self._settings, dict(self._kinds))
+        return Drain(self.store, self._settings, dict(self._kinds), self._drains)
 
     def testing(
         self,
@@ -318,7 +320,15 @@ class Queue(Desk):
             self._life = None
 
     def _cancel_here(self, id: str) -> None:
-        return
+        here: list[Life | Drain] = [*self._drains]
+        if self._life is not None:
+            here.append(self._life)
+        for each in here:
+            if threading.get_ident() == each.thread:
+                each.cancel(id)
+            else:
+                with suppress(RuntimeError):  # the loop was closed meanwhile
+                    each.loop.call_soon_threadsafe(each.cancel, id)
 
     # Pushing, for the kinds.
 
