@@ -76,7 +76,7 @@ def push_blocking(queue: Queue, jobs: Sequence[NewJob]) -> list[str | None]:
     """Pushes on the queue's own loop, where it runs on one, and else on a loop that ends with the push."""
     loop = queue.loop
     if loop is None or not loop.is_running():
-        return asyncio.run(queue.push(jobs))
+        return _run(queue.push(jobs))
     answer = asyncio.run_coroutine_threadsafe(queue.push(jobs), loop)
     try:
         return answer.result(STORE_LIMIT + 1)
@@ -103,7 +103,7 @@ def block(queue: Desk, call: Callable[[], Coroutine[Any, Any, T]], what: str) ->
         raise QueueError(f"q.sync.{what} would block this thread's event loop; write await q.{what}(…)")
     loop = queue.loop
     if loop is None or not loop.is_running():
-        return asyncio.run(call())
+        return _run(call())
     answer = asyncio.run_coroutine_threadsafe(call(), loop)
     while True:
         try:
@@ -118,6 +118,12 @@ def block(queue: Desk, call: Callable[[], Coroutine[Any, Any, T]], what: str) ->
                 f"the queue's event loop gave no answer to q.sync.{what} in {STORE_LIMIT + 2:g} s: something blocks it,"
                 " and it may be done or not"
             ) from None
+
+
+def _run(call: Coroutine[Any, Any, T]) -> T:
+    """As asyncio.run, but that a factory has it leave the thread's current event loop as it is."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(call)
 
 
 def _turns(loop: asyncio.AbstractEventLoop) -> bool:

@@ -41,7 +41,7 @@ from fastjobs.runtime.lines import say
 from fastjobs.runtime.living import OnCrash, live
 from fastjobs.runtime.pushing import Unfinished
 from fastjobs.runtime.scheduling import Scheduled, take_names
-from fastjobs.runtime.settings import Settings, settings, with_workers
+from fastjobs.runtime.settings import settings, with_workers
 from fastjobs.runtime.waiting import limited
 from fastjobs.store import Extra, Pusher, Store, SyncPusher, TransactionStore, require, supports
 
@@ -103,6 +103,7 @@ class Queue(Desk):
             max_payload=max_payload,
             clock=clock or SystemClock(),
         )
+        self._observe = self._settings.observe
         self._store: Store | None = None
         self._stand_in: tuple[Store, bool] | None = None
         """What is its store in a test, and whether its workers run there."""
@@ -264,8 +265,11 @@ class Queue(Desk):
     @contextmanager
     def stood_in_for(
         self, store: Store, observe: Callable[[Ran], object], *, run: bool
-    ) -> Generator[Settings]:
-        """For `testing`: the block's store and observer, in place of its own; `use` gives it one for after it."""
+    ) -> Generator[Callable[[Ran], object] | None]:
+        """For `testing`: the block's store and observer stand in for its own, and it's given its own observer.
+
+        `use` in the block gives the queue the store that it has after it.
+        """
         if self._life is not None:
             raise QueueError(
                 "the queue runs: enter q.testing() before the app's lifespan, as in"
@@ -274,7 +278,7 @@ class Queue(Desk):
         before = self._stand_in, self._settings
         self._stand_in, self._settings = (store, run), replace(self._settings, observe=observe)
         try:
-            yield before[1]
+            yield self._observe
         finally:
             self._stand_in, self._settings = before
         if self._life is not None:

@@ -87,15 +87,16 @@ class Jobs:
         of = None if kind is None else self._kind(kind)
         wanted = Wanted(of, value, None if after is None else micros(after, "after"), name)
         found: list[Any] = []
+        near: list[str] = []
         others: list[str] = []
         for push in self._store.pushes:
             if wanted.is_met_by(push):
                 found.append(self._queue.kinds[push.row.kind].codec.load(push.row.payload))
             else:
-                near = of is not None and push.row.kind == of.name
-                others.insert(0 if near else len(others), told(push.row, self._queue.kinds, push.after))
+                of_it = of is not None and push.row.kind == of.name
+                (near if of_it else others).append(told(push.row, self._queue.kinds, push.after))
         uncommitted = [told(row, self._queue.kinds) for row in self._store.uncommitted]
-        return Pushed(found, str(wanted), others, uncommitted)
+        return Pushed(found, str(wanted), near + others, uncommitted)
 
     @property
     def waiting(self) -> list[JobInfo]:
@@ -190,9 +191,8 @@ def testing(
         for each in own:
             each(ran)
 
-    with queue.stood_in_for(store, observe, run=run) as settings:
-        if settings.observe is not None:
-            own.append(settings.observe)
+    with queue.stood_in_for(store, observe, run=run) as observed_by:
+        own += [] if observed_by is None else [observed_by]
         if schedules:
             _apart(lambda: asyncio.run(runs.look_at_schedules()))
         yield Jobs(queue, store, moved, runs)
