@@ -43,6 +43,8 @@ class Parser(argparse.ArgumentParser):
             taken: list[str] = getattr(typed, self.words)
             taken += [each for each in left if not each.startswith("-")]
             left = [each for each in left if each.startswith("-")]
+        if left and self.get_default("order") is not None:
+            self.error(f"there is no {' '.join(left)}")  # with its own usage, not that of all commands
         return typed, left
 
 

@@ -78,11 +78,11 @@ def someone_is_there() -> bool:
 
 def agreed(question: str) -> bool:
     """Asks the person at the terminal, and says whether the answer was yes. A Ctrl-C ends it as anywhere."""
-    sys.stderr.write(question)
-    sys.stderr.flush()
     # While this blocks the event loop, asyncio's own handler of the signal could end nothing.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        sys.stderr.write(harmless(question))
+        sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     finally:
         signal.signal(signal.SIGINT, before)
@@ -112,13 +112,9 @@ class Progress:
 
 def harmless(text: str) -> str:
     """The whole text on one line, with whatever isn't a letter, a sign or a space escaped."""
-    return text if text.isprintable() else "".join(map(_safe, text))
-
-
-def _safe(character: str) -> str:
-    if character.isprintable() or unicodedata.category(character) == "Zs":
-        return character
-    return ascii(character)[1:-1]
+    return (
+        text if text.isprintable() else "".join(each if _plain(each) else ascii(each)[1:-1] for each in text)
+    )
 
 
 def readable(payload: str) -> str:
@@ -132,8 +128,13 @@ def _letter(found: re.Match[str]) -> str:
         return escape
     code = bytes.fromhex(escape.replace("\\u", ""))
     letter = code.decode("utf-16-be", "replace")
-    # What JSON itself has to escape stays escaped, and so does what would be made harmless by other words.
-    return letter if letter.isprintable() and not letter.isascii() and letter != "\ufffd" else escape
+    # What JSON itself has to escape stays escaped, and so does what is harmless as it is.
+    return letter if _plain(letter) and not letter.isascii() and letter != "\ufffd" else escape
+
+
+def _plain(letter: str) -> bool:
+    # A space that is no ASCII one isn't printable to Python: Japanese is written with one.
+    return letter.isprintable() or unicodedata.category(letter) == "Zs"
 
 
 def _write(stream: TextIO | None, text: str, *, flush: bool = False) -> None:

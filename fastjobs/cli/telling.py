@@ -70,7 +70,7 @@ def failed_lines(job: JobInfo) -> str:
 def kept_lines(job: JobInfo) -> str:
     """A job that waits or runs, in a list: its value, what it failed with last, and why it's where it is."""
     told = f"  {harmless(job.id)}  {harmless(job.kind)}, pushed at {at(job.pushed_at)}{_pushed_by(job, '')}"
-    return _listed(told, job, job.error, job.why)
+    return _listed(told, job, None if job.error and job.error in job.why else job.error, job.why)
 
 
 def _pushed_by(job: JobInfo, pushed: str = ", pushed") -> str:
