@@ -6,6 +6,7 @@ from fastjobs.testing.suite.at_once import AtOnce
 from fastjobs.testing.suite.carrying import Carrying
 from fastjobs.testing.suite.claiming import Claiming
 from fastjobs.testing.suite.combined import Combined
+from fastjobs.testing.suite.counts import Counts
 from fastjobs.testing.suite.done_in import DoneIn
 from fastjobs.testing.suite.failed import Failed
 from fastjobs.testing.suite.fence import Fence
@@ -42,6 +43,7 @@ class StoreSuite(
     Names,
     Throttle,
     Schedules,
+    Counts,
     Prune,
     Combined,
     Transactions,
