@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 SNIPPETS = ROOT / "docs" / "snippets"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 PART = re.compile(r"<!-- from (docs/snippets/\S+\.py) -->\n```python\n(.*?)```", re.DOTALL)
-SHOWN = re.compile(r"<!-- (docs/snippets/\S+\.py) -->\n```python\n(.*?)```", re.DOTALL)
+SHOWN = re.compile(r"<!-- (docs/snippets/\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
 
 
 def name_of(page: Path) -> str:
@@ -52,7 +52,12 @@ def test_a_pages_excerpt_is_a_part_of_its_file(page: Path) -> None:
 def test_each_program_is_shown_whole_on_a_page() -> None:
     shown = {file for page in PAGES for file, _block in SHOWN.findall(page.read_text())}
     files = [
-        file.relative_to(ROOT).as_posix() for file in SNIPPETS.rglob("*.py") if file.name != "__init__.py"
+        file.relative_to(ROOT).as_posix()
+        for file in SNIPPETS.rglob("*")
+        if file.is_file()
+        and file.suffix != ".pyc"
+        and file.name != "__init__.py"
+        and "/." not in file.as_posix()
     ]
     assert sorted(shown) == sorted(files)
 
@@ -281,6 +286,39 @@ with TestClient(app) as client:
     assert client.post("/stock").json()["job"]
     assert came.wait(10)
 print(sent)
+"""
+
+
+@pytest.fixture
+def club(tmp_path: Path) -> Path:
+    """A folder with the package `club` in it."""
+    shutil.copytree(SNIPPETS / "club", tmp_path / "club", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def test_the_async_apps_own_tests_pass_and_leave_no_database(club: Path) -> None:
+    assert "4 passed" in run_in(club, "-m", "pytest", "-q", "-p", "no:cacheprovider", "club")
+    assert list(club.glob("*.db*")) == []
+
+
+def test_the_async_app_gives_credit_and_says_so_in_its_welcome(club: Path) -> None:
+    assert run_in(club, "-c", MEMBERS) == "ada@example.org: Welcome! Your credit is 10.\n"
+
+
+MEMBERS = """
+import threading
+from fastapi.testclient import TestClient
+from club import main
+
+came, sent = threading.Event(), []
+async def send(email, text):
+    sent.append(f"{email}: {text}")
+    came.set()
+main.send = send
+with TestClient(main.app) as client:
+    assert client.post("/members/ada@example.org").json() == {"id": 1}
+    assert came.wait(10)
+print(*sent)
 """
 
 
