@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastjobs.testing.suite.at_once import AtOnce
+from fastjobs.testing.suite.cancel import Cancels
 from fastjobs.testing.suite.carrying import Carrying
 from fastjobs.testing.suite.claiming import Claiming
 from fastjobs.testing.suite.combined import Combined
@@ -44,6 +45,7 @@ class StoreSuite(
     Throttle,
     Schedules,
     Counts,
+    Cancels,
     Prune,
     Combined,
     Transactions,
