@@ -215,11 +215,12 @@ async def test_the_failed_of_a_kind_are_found_where_statistics_say_that_nearly_a
         found = await opened.store.failed(kind="mail")
         assert len(found) == 5
         place = found[1].failed_at, found[1].id
-        for name, look in (
-            ("the failed", lambda c: looking.failed(c, TABLES, "mail", None, 20, 9)),
-            ("more of them", lambda c: looking.failed(c, TABLES, "mail", place, 20, 9)),
-            ("counts", lambda c: looking.counts(c, TABLES, 20, NOW)),
-        ):
+        looks: dict[str, Callable[[Connection], object]] = {
+            "the failed": lambda c: looking.failed(c, TABLES, "mail", None, 20, 9),
+            "more of them": lambda c: looking.failed(c, TABLES, "mail", place, 20, 9),
+            "counts": lambda c: looking.counts(c, TABLES, 20, NOW),
+        }
+        for name, look in looks.items():
             read = await _read(opened, look, writes=False)
             assert read.rows == 0, name
             assert read.entries <= 150, name
