@@ -108,7 +108,7 @@ class Jobs:
         """The jobs that failed for good, the latest first. One that waits to be tried again isn't among them."""
         return self._infos(JobState.FAILED)[::-1]
 
-    def drain(self, *, raising: bool = True) -> int:
+    def drain(self, *, raising: bool = True, most: int = 10_000) -> int:
         """Runs the jobs that are due, one at a time, until none is, and answers how many ran; for sync tests.
 
         What a handler raised is raised here, once its job's end is kept and its on_fail has run; the jobs behind it
@@ -117,13 +117,14 @@ class Jobs:
         to the log, as ever.
 
         Where the queue's workers run beside the test (`run=True`), it returns once nothing is due and nothing runs.
-        QueueError in a thread whose event loop runs: `await jobs.adrain()` there.
+        QueueError once `most` jobs have run, as where a handler pushes itself again for ever; and in a thread whose
+        event loop runs: `await jobs.adrain()` there.
         """
-        return self._runs.sync(lambda: self._runs.drain(raising), "await jobs.adrain()")
+        return self._runs.sync(lambda: self._runs.drain(raising, most), "await jobs.adrain()")
 
-    async def adrain(self, *, raising: bool = True) -> int:
+    async def adrain(self, *, raising: bool = True, most: int = 10_000) -> int:
         """As `drain`, for async tests: `await jobs.adrain()`."""
-        return await self._runs.on_its_loop(lambda: self._runs.drain(raising))
+        return await self._runs.on_its_loop(lambda: self._runs.drain(raising, most))
 
     @overload
     def run(
@@ -181,13 +182,15 @@ def testing(
     queue: Queue, run: bool, schedules: bool, savepoints: bool, clock: Clock | None
 ) -> Generator[Jobs]:
     """See `Queue.testing`."""
+    if clock is not None and not isinstance(clock, Clock):
+        raise QueueError(f"clock= is a fastjobs.testing.Clock, and {clock!r} is none")
     moved = Clock(SystemClock().now()) if clock is None else clock
     store = WatchedMemory(moved, by_machine=clock is None, savepoints=savepoints)
     runs = Runs(queue, store, beside=run)
     own: list[Callable[[Ran], object]] = []
 
     def observe(ran: Ran) -> None:
-        runs.ran.append(ran)
+        runs.note(ran)
         for each in own:
             each(ran)
 

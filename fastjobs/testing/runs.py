@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,43 +34,60 @@ class Runs:
         self._beside = beside
         self._scheduler: Scheduler | None = None
         self._told = 0
-        """How many of them drains have answered, or raised."""
+        """How many of them drains have told of."""
+        self._failed: deque[Ran] = deque()
+        """Those that failed and that no drain has told of."""
         self._own: set[str] = set()
         """The jobs that the test itself ran."""
 
-    async def drain(self, raising: bool) -> int:
+    def note(self, ran: Ran) -> None:
+        """A run has ended. From any thread."""
+        self.ran.append(ran)
+        if _is_failed(ran) and ran.job not in self._own:
+            self._failed.append(ran)
+
+    async def drain(self, raising: bool, most: int) -> int:
         """See `Jobs.drain`."""
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise QueueError(f"most= is how many jobs may run in a drain, not {most!r}")
         if not self._beside:
-            self._told = len(self.ran)  # what ran before, the test itself has run
+            self._tell()  # what ran before, the test itself has run
         if self._scheduler is not None:
             await self._scheduler.look()
-        ran = await self._one(raising)
-        while self._beside and (await self._one(raising) or self._is_at_work()):  # noqa: ASYNC110
+        ran = await self._one(raising, most)
+        while self._beside and (await self._one(raising, most) or self._is_at_work()):  # noqa: ASYNC110
             await asyncio.sleep(_LOOK)
         if self._beside:
             ran = sum(self._began(each) for each in self.ran[self._told :])
-        self._told = len(self.ran)
+        self._tell()
         return ran
 
-    async def _one(self, raising: bool) -> int:
+    def _tell(self) -> None:
+        self._told = len(self.ran)
+        self._failed.clear()
+
+    async def _one(self, raising: bool, most: int) -> int:
         """One drain; raises what the first failed with that hasn't been told of."""
-        ran = await self._queue.draining().run(lambda: raising and self._failed() is not None)
-        failed = self._failed() if raising else None
-        if failed is not None:
-            self._told = failed + 1
-            _raise(self.ran[failed])
+
+        def ends() -> bool:
+            return bool(raising and self._failed) or len(self.ran) - self._told >= most
+
+        ran = await self._queue.draining().run(ends)
+        if raising and self._failed:
+            first = self._failed.popleft()
+            self._told = len(self.ran)
+            _raise(first)
+        if len(self.ran) - self._told >= most:
+            self._told = len(self.ran)
+            raise QueueError(
+                f"{most:,} jobs ran in one drain, the last of kind {self.ran[-1].kind!r}: a handler that pushes itself"
+                " again, or snoozes, is due at once. Give it a time, or the drain a larger most="
+            )
         return ran
 
     def _began(self, ran: Ran) -> bool:
         """Whether it was the queue's, and its handler began: one that its rate held back took no time."""
         return ran.job not in self._own and not (ran.outcome is Outcome.HELD_BACK and ran.took == 0.0)
-
-    def _failed(self) -> int | None:
-        """Where the first run is that failed since what was told of before."""
-        later = range(self._told, len(self.ran))
-        return next(
-            (at for at in later if _is_failed(self.ran[at]) and self.ran[at].job not in self._own), None
-        )
 
     async def run(self, kind: Kind[Any], value: Any, attempt: int, raising: bool) -> Ran:
         """See `Jobs.run`."""

@@ -492,6 +492,62 @@ def test_one_at_a_time_and_at_once_run_all_in_turn(jobs: Jobs, app: App) -> None
     assert jobs.drain() == 3
 
 
+def test_a_handler_that_pushes_itself_for_ever_ends_the_drain_and_is_named(jobs: Jobs, app: App) -> None:
+    @app.q.kind("again")
+    async def again() -> None:
+        await again.push()
+
+    @app.q.kind("later")
+    async def later() -> None:
+        raise fastjobs.Snooze(after=0)
+
+    again.sync.push()
+    with pytest.raises(
+        QueueError, match="20 jobs ran in one drain, the last of kind 'again': a handler that pushes"
+    ):
+        jobs.drain(most=20)
+    assert len(jobs.ran) == 20
+    with app.q.testing() as block:
+        later.sync.push()
+        with pytest.raises(QueueError, match="1,000 jobs ran in one drain, the last of kind 'later'"):
+            block.drain(most=1000)
+    for most in (0, True, "all"):
+        bad: Any = most
+        with pytest.raises(QueueError, match="most= is how many jobs may run in a drain, not"):
+            jobs.drain(most=bad)
+
+
+def test_an_exit_in_a_handler_is_raised_as_an_error_that_tells_of_it(app: App, jobs: Jobs) -> None:
+    app.raises.append(SystemExit(3))
+    app.mail.sync.push(Mail(user=1))
+    with pytest.raises(RuntimeError, match="SystemExit: 3") as told:
+        jobs.drain()
+    assert isinstance(told.value.__cause__, SystemExit)
+
+
+def test_a_clock_that_is_moved_as_a_job_runs_has_no_job_run_twice(app: App) -> None:
+    @app.q.kind("long")
+    def long(number: int) -> None:
+        app.done.append(number)
+        block.clock.advance(timedelta(days=7))
+        asyncio.run(block.adrain())
+
+    with app.q.testing() as block:
+        long.sync.push_many([1, 2])
+        block.drain()
+        assert app.done == [1, 2]
+        assert {ran.attempt for ran in block.ran} == {1}
+
+
+def test_what_is_no_clock_of_the_kits_is_refused(app: App) -> None:
+    bad: Any = datetime.now(UTC)
+    with (
+        pytest.raises(QueueError, match=r"clock= is a fastjobs\.testing\.Clock, and datetime"),
+        app.q.testing(clock=bad),
+    ):
+        pass
+
+
 def test_a_drain_on_a_thread_whose_loop_runs_says_what_to_write(app: App, jobs: Jobs) -> None:
     async def test() -> None:
         with pytest.raises(QueueError, match=r"an event loop runs in this thread.*: await jobs\.adrain\(\)$"):
