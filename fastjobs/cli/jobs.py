@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fastjobs.cli import acting, listing
 from fastjobs.cli.asking import ask
 from fastjobs.cli.mistake import Mistake
-from fastjobs.cli.parsing import QUEUE, Commands, add_app, one_of, target_typed
+from fastjobs.cli.parsing import QUEUE, Commands, add_app, kind_typed, one_of, target_typed
 from fastjobs.cli.target import names_something
 
 ACTIONS = ("retry", "show", "cancel", "delete")
@@ -90,8 +90,11 @@ def _order(typed: argparse.Namespace) -> int:
     if len(words) == 1 and words[0].isdecimal():
         raise Mistake(f"what is to become of job {words[0]}? Look at it by: fastjobs jobs show {words[0]}")
     queue, action, rest = one_of(words, ACTIONS)
+    for kind in (typed.kind, typed.waiting, typed.held):
+        if kind is not None:
+            kind_typed(kind)
     if action is None:
-        if typed.kind is not None and (typed.waiting or typed.held):
+        if typed.kind is not None and (typed.waiting is not None or typed.held is not None):
             raise Mistake("--kind is for failed jobs: --waiting and --held name a kind themselves")
         return listing.order(target_typed(typed, queue), typed)
     if queue is None and rest and names_something(rest[0]):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fastjobs.cli import telling
 from fastjobs.cli.asking import ask
 from fastjobs.cli.mistake import Mistake
-from fastjobs.cli.parsing import EXITS, QUEUE, Commands, add_app, add_queue, target_typed
+from fastjobs.cli.parsing import EXITS, QUEUE, Commands, add_app, add_queue, kind_typed, target_typed
 from fastjobs.cli.printing import harmless, out, out_json
 from fastjobs.cli.target import Target
 from fastjobs.cli.telling import number_of, short
@@ -107,7 +107,7 @@ def _pausing(typed: argparse.Namespace) -> int:
     words: list[str] = typed.words
     if not 1 <= len(words) <= 2:
         raise Mistake(f"{typed.word} takes one kind, as in: fastjobs {typed.word} app:q mail")
-    name = words[-1]
+    name = kind_typed(words[-1])
     target = target_typed(typed, words[0] if len(words) == 2 else None)
     paused: bool = typed.paused
 

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from fastjobs.cli.mistake import Mistake
 from fastjobs.cli.target import Target, target_of
+from fastjobs.core.errors import RegistrationError
+from fastjobs.core.job import kind_name
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # pyright: ignore[reportPrivateUsage]
 
@@ -66,6 +68,14 @@ def add_app(parser: Parser) -> None:
 def target_typed(typed: argparse.Namespace, queue: str | None) -> Target:
     """The queue that was named, and the app."""
     return target_of(queue, typed.app)
+
+
+def kind_typed(name: str) -> str:
+    """The kind's name; a Mistake for what no kind is called."""
+    try:
+        return kind_name(name)
+    except RegistrationError as wrong:
+        raise Mistake(str(wrong)) from None
 
 
 def one_of(words: Sequence[str], actions: Sequence[str]) -> tuple[str | None, str | None, list[str]]:

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 
-from fastjobs.core.text import one_line
-
 # A JSON text's escapes: of a pair of surrogates, of one character, of anything else.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
@@ -59,7 +57,7 @@ def tell(text: str) -> None:
     """Writes a line to stderr, made harmless."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
-            sys.stderr.write(f"fastjobs: {one_line(text, 4000)}\n")
+            sys.stderr.write(f"fastjobs: {harmless(text[:4000])}\n")
             sys.stderr.flush()
 
 
