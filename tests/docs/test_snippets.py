@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import io
 import logging
@@ -11,9 +12,10 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -163,7 +165,7 @@ def test_the_request_ids_program_puts_the_requests_id_in_the_apps_own_lines(snip
 async def test_the_failed_jobs_program_lists_what_failed_and_runs_the_mails_again(
     snippet: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    q = fastjobs.Queue(snippet.store)
+    q: fastjobs.Queue = snippet.q
     refuses = [True]
 
     @q.kind("welcome-mail")
@@ -187,8 +189,42 @@ async def test_the_failed_jobs_program_lists_what_failed_and_runs_the_mails_agai
     assert told.endswith("\nrun again: 1\n")
     refuses[0] = False
     assert await q.drain() == 1
-    assert [job.kind for job in await snippet.store.failed()] == ["report"]
-    await snippet.store.close()
+    assert [job.kind for job in await q.failed()] == ["report"]
+    await snippet.engine.dispose()
+    store = q.store
+    assert isinstance(store, fastjobs.SQLStore)
+    await store.close()
+
+
+@pytest.mark.parametrize("snippet", ["status"], indirect=True)
+def test_the_status_routes_say_how_far_a_report_is_and_cancel_it(
+    snippet: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = threading.Event()
+
+    async def work(_: float) -> None:
+        while not works.is_set():
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(snippet, "asyncio", SimpleNamespace(sleep=work))
+
+    def until(client: TestClient, url: str, told: dict[str, object]) -> None:
+        deadline = time.monotonic() + 20
+        while (answer := client.get(url).json()) != told:
+            assert time.monotonic() < deadline, answer
+
+    with TestClient(snippet.app) as client:
+        ordered = client.post("/reports/2026")
+        url = ordered.headers["Location"]
+        assert (ordered.status_code, ordered.json()) == (202, {"status": url})
+        until(client, url, {"state": "held", "progress": {"month": 1, "of": 12}})
+        assert client.delete(url).json() == {"cancel": "asked"}
+        until(client, url, {"state": "cancelled"})
+        works.set()
+        done = client.post("/reports/2027").headers["Location"]
+        until(client, done, {"state": "done", "text": " ".join(f"2027-{n:02}" for n in range(1, 13))})
+        assert client.delete(done).json() == {"cancel": "not there"}
+        assert client.get("/reports/99").status_code == 404
 
 
 @pytest.mark.anyio
@@ -271,6 +307,7 @@ def test_the_sync_app_confirms_an_order_and_forgets_a_blocked_one(shop: Path) ->
 
 ORDERS = """
 import threading
+import time
 from fastapi.testclient import TestClient
 from shop import jobs
 from shop.main import app
@@ -307,6 +344,7 @@ def test_the_async_app_gives_credit_and_says_so_in_its_welcome(club: Path) -> No
 
 MEMBERS = """
 import threading
+import time
 from fastapi.testclient import TestClient
 from club import main
 
