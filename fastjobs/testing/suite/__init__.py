@@ -20,6 +20,8 @@ from fastjobs.testing.suite.listening import Listening
 from fastjobs.testing.suite.marks import Marks
 from fastjobs.testing.suite.names import Names
 from fastjobs.testing.suite.one_at_a_time import OneAtATime
+from fastjobs.testing.suite.pause import Pause
+from fastjobs.testing.suite.progress import Progress
 from fastjobs.testing.suite.prune import Prune
 from fastjobs.testing.suite.pushing import Pushing
 from fastjobs.testing.suite.schedules import Schedules
@@ -46,6 +48,8 @@ class StoreSuite(
     Schedules,
     Counts,
     Cancels,
+    Pause,
+    Progress,
     Prune,
     Combined,
     Transactions,

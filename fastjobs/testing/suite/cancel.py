@@ -518,7 +518,6 @@ class Cancels(Subject):
         more = 40
 
         async def work(through: Store) -> None:
-            nonlocal more
             while more or pushed_ids - gone:
                 for job in (await through.claim([of()], 2)).jobs:
                     assert job.payload not in running, "two jobs of one key are held at once"
