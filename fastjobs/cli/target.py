@@ -180,9 +180,10 @@ def _configured(file: Path, key: str, example: str) -> str | None:
         tools: object = tomllib.loads(text).get("tool", {})
     except tomllib.TOMLDecodeError as bad:
         raise Mistake(f"{file} can't be read: {bad}") from None
-    # `tool` or `tool.fastjobs` may be anything, too.
-    own = cast("dict[str, object]", tools).get("fastjobs") if isinstance(tools, dict) else None
-    named = cast("dict[str, object]", own).get(key) if isinstance(own, dict) else own
+    own = cast("dict[str, object]", tools).get("fastjobs", {}) if isinstance(tools, dict) else {}
+    if not isinstance(own, dict):
+        raise Mistake(f'{file}: [tool.fastjobs] is a table, as in {key} = "{example}", not {own!r}')
+    named = cast("dict[str, object]", own).get(key)
     if named is not None and not isinstance(named, str):
         raise Mistake(f'{file}: [tool.fastjobs] {key} is text, as in "{example}", not {named!r}')
     return named
