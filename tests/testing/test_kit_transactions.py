@@ -207,6 +207,9 @@ def test_a_push_that_was_rolled_back_is_told_of(engine: Engine, jobs: Jobs) -> N
     TestClient(app).post("/guests/eve")
     told = repr(jobs.pushed(greet))
     assert told == "<no push of 'greet'; never committed: 'greet' 1; nothing else was pushed>"
+    TestClient(app).post("/guests/ada")
+    told = repr(jobs.pushed(tidy))
+    assert told.startswith("<no push of 'tidy'; never committed: 'greet' 1; pushed: 'greet' ")
 
 
 async def test_an_async_app_pushes_and_drains_on_the_tests_own_loop(
@@ -406,6 +409,17 @@ def test_a_savepoint_counts_for_nobody_unasked(connection: Connection, jobs: Job
     with connection.begin_nested():
         greet.in_(connection).push(2)
     assert not jobs.pushed(greet)
+
+
+async def test_a_push_may_be_awaited_after_its_savepoint_unasked(
+    async_engine: AsyncEngine, jobs: Jobs
+) -> None:
+    async with async_sessions() as session:
+        async with session.begin_nested():
+            later = welcome.in_(session).push(1)
+        await later
+        await session.commit()
+    assert jobs.pushed(welcome) == [1]
 
 
 async def test_a_savepoint_with_a_push_that_nobody_awaited_is_not_released(
