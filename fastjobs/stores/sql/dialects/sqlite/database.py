@@ -111,7 +111,7 @@ class SQLite:
         return await self._call(Call(lambda opened: marks.mark(opened, asked, now())))
 
     async def prune(self, failed_for: int, limit: int) -> int:
-        return await self._call(upkeep.prune(failed_for, limit, self._clock.now))
+        return await upkeep.prune(self._call, failed_for, limit, self._clock.now)
 
     async def sweep(self) -> int:
         return await upkeep.sweep(self._call, self._clock.now)
