@@ -180,7 +180,7 @@ def _configured(file: Path, key: str, example: str) -> str | None:
         tools: object = tomllib.loads(text).get("tool", {})
     except tomllib.TOMLDecodeError as bad:
         raise Mistake(f"{file} can't be read: {bad}") from None
-    own = cast("dict[str, object]", tools).get("fastjobs", {}) if isinstance(tools, dict) else {}
+    own: object = cast("dict[str, object]", tools).get("fastjobs", {}) if isinstance(tools, dict) else {}
     if not isinstance(own, dict):
         raise Mistake(f'{file}: [tool.fastjobs] is a table, as in {key} = "{example}", not {own!r}')
     named = cast("dict[str, object]", own).get(key)
