@@ -189,6 +189,28 @@ def test_two_queues_have_a_block_each(app: App, jobs: Jobs) -> None:
             jobs.run(mail, Mail(user=1))
 
 
+def test_what_the_queue_shows_and_does_is_of_the_block(app: App) -> None:
+    own = Memory()
+    app.q.use(own)
+    app.mail.sync.push(Mail(user=9))
+    with app.q.testing() as jobs:
+        first, second = app.mail.sync.push_many([Mail(user=1), Mail(user=2)])
+        assert first is not None
+        assert second is not None
+        assert app.q.sync.cancel(second) is fastjobs.Cancelled.REMOVED
+        app.q.sync.pause(app.mail)
+        assert jobs.drain() == 0
+        assert "paused" in jobs.waiting[0].why
+        app.q.sync.resume(app.mail)
+        app.raises.append(fastjobs.Permanent("no"))
+        jobs.drain(raising=False)
+        assert [job.id for job in app.q.sync.failed()] == [job.id for job in jobs.failed] == [first]
+        assert app.q.sync.run_again(first) == 1
+        assert jobs.drain() == 1
+    assert app.done == [1]
+    assert [each.waiting for each in app.q.sync.counts()] == [1, 0]
+
+
 # What was pushed.
 
 
