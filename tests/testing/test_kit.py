@@ -357,6 +357,17 @@ def test_a_handler_that_pushes_itself_for_later_runs_once_in_a_drain(jobs: Jobs,
         jobs.clock.advance(timedelta(hours=1))
 
 
+def test_a_machine_whose_clock_a_test_has_set_is_what_times_are_taken_against(
+    app: App, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    travelled = datetime(2040, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr("time.time_ns", lambda: int(travelled.timestamp()) * 1_000_000_000)
+    app.mail.sync.push(Mail(user=1), at=travelled + timedelta(hours=1))
+    assert jobs.drain() == 0
+    jobs.clock.advance(timedelta(hours=1))
+    assert jobs.drain() == 1
+
+
 def test_a_clock_of_the_tests_own_takes_times_as_they_are(app: App) -> None:
     with app.q.testing(clock=Clock()) as jobs:
         app.mail.sync.push(Mail(user=1), at=datetime(2026, 1, 1, 8, tzinfo=UTC))
