@@ -15,7 +15,7 @@ from fastjobs.core.job import JobState
 from fastjobs.core.outcome import Ran
 from fastjobs.runtime.looking import JobInfo, info
 from fastjobs.testing.clock import Clock
-from fastjobs.testing.pushed import Pushed, Wanted, told
+from fastjobs.testing.pushed import Pushed, Wanted, instead, told, value_of
 from fastjobs.testing.runs import Runs
 from fastjobs.testing.watched import WatchedMemory
 
@@ -86,17 +86,17 @@ class Jobs:
             raise TypeError(f"pushed takes a kind and a value of it, and {len(value)} values were given")
         of = None if kind is None else self._kind(kind)
         wanted = Wanted(of, value, None if after is None else micros(after, "after"), name)
-        found: list[Any] = []
-        near: list[str] = []
-        others: list[str] = []
-        for push in self._store.pushes:
-            if wanted.is_met_by(push):
-                found.append(self._queue.kinds[push.row.kind].codec.load(push.row.payload))
-            else:
-                of_it = of is not None and push.row.kind == of.name
-                (near if of_it else others).append(told(push.row, self._queue.kinds, push.after))
-        uncommitted = [told(row, self._queue.kinds) for row in self._store.uncommitted]
-        return Pushed(found, str(wanted), near + others, uncommitted)
+        kinds, pushes = self._queue.kinds, self._store.pushes
+        met = [wanted.is_met_by(push) for push in pushes]
+
+        def told_instead() -> str:
+            rest = [push for push, is_met in zip(pushes, met, strict=True) if not is_met]
+            rest.sort(key=lambda push: of is None or push.row.kind != of.name)  # those of its kind first
+            others = [told(push.row, kinds, push.after) for push in rest]
+            return instead(str(wanted), others, [told(row, kinds) for row in self._store.uncommitted])
+
+        found = [value_of(push.row, kinds) for push, is_met in zip(pushes, met, strict=True) if is_met]
+        return Pushed(found, told_instead)
 
     @property
     def waiting(self) -> list[JobInfo]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastjobs.core.duration import SECOND
-from fastjobs.core.errors import PayloadError
 from fastjobs.stores.rows import Row
 from fastjobs.testing.watched import Push
 
@@ -28,25 +27,22 @@ class Pushed(list[T]):
     """
 
     def __init__(
-        self,
-        values: Iterable[T],
-        asked: str = "a job",
-        others: Sequence[str] = (),
-        uncommitted: Sequence[str] = (),
+        self, values: Iterable[T], instead: Callable[[], str] = lambda: "nothing was pushed"
     ) -> None:
+        """`instead` is what to say where it's empty."""
         super().__init__(values)
-        self._asked = asked
-        self._others = others
-        self._uncommitted = uncommitted
+        self._instead = instead
 
     def __repr__(self) -> str:
-        if self:
-            return super().__repr__()
-        told = f"no push of {self._asked}"
-        if self._uncommitted:
-            told += f"; never committed: {_some(self._uncommitted)}"
-        told += f"; pushed: {_some(self._others)}" if self._others else "; nothing else was pushed"
-        return f"<{told}>"
+        return super().__repr__() if self else f"<{self._instead()}>"
+
+
+def instead(asked: str, others: Sequence[str], uncommitted: Sequence[str]) -> str:
+    """That nothing was pushed of what is asked for, and what was."""
+    said = f"no push of {asked}"
+    if uncommitted:
+        said += f"; never committed: {_some(uncommitted)}"
+    return said + (f"; pushed: {_some(others)}" if others else "; nothing else was pushed")
 
 
 def _some(texts: Sequence[str]) -> str:
@@ -88,11 +84,13 @@ class Wanted:
         return bool(kind.codec.load(row.payload) == kind.codec.load(self._payload))
 
 
+def value_of(row: Row, kinds: Mapping[str, Kind[Any]]) -> Any:
+    """The value of a push, as its handler gets it; the payload's text of a kind that isn't among these."""
+    return kinds[row.kind].codec.load(row.payload) if row.kind in kinds else row.payload
+
+
 def told(row: Row, kinds: Mapping[str, Kind[Any]], after: int = 0) -> str:
     """A push, for people."""
-    try:
-        value = repr(kinds[row.kind].codec.load(row.payload))
-    except (KeyError, PayloadError):
-        value = row.payload
     wait = f" after {after / SECOND:g} s" if after else ""
-    return f"{row.kind!r} {value}{wait}" + ("" if row.name is None else f" named {row.name!r}")
+    name = "" if row.name is None else f" named {row.name!r}"
+    return f"{row.kind!r} {value_of(row, kinds)!r}{wait}{name}"
