@@ -22,6 +22,7 @@ from fastjobs.testing import Clock, StoreSuite
 from fastjobs.testing.suite.done_in import DoneIn
 from fastjobs.testing.suite.keys_in_transactions import KeysInTransactions
 from fastjobs.testing.suite.lifecycle import Lifecycle
+from fastjobs.testing.suite.looks_in_transactions import LooksInTransactions
 from fastjobs.testing.suite.transactions import Transactions
 from fastjobs.testing.suite.ways import WAYS, App
 from tests.stores import faulty_schedules
@@ -39,7 +40,7 @@ class Suite(StoreSuite):
 
     async def writes(self, store: Store) -> int | None:
         assert isinstance(store, Memory)
-        return hash(repr((store._rows, store._counters._taken)))
+        return hash(repr((store._rows, store._counters._taken, store._paused)))
 
 
 def cases(subject: type, *, without: Sequence[type] = ()) -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -93,8 +94,9 @@ def failing(
     return asyncio.run(run())
 
 
-PLAIN = list(cases(Suite, without=(Transactions, KeysInTransactions, DoneIn)))
-IN_A_TRANSACTION = [*cases(Transactions), *cases(KeysInTransactions), *cases(DoneIn)]
+_IN_A_TRANSACTION = (Transactions, KeysInTransactions, DoneIn, LooksInTransactions)
+PLAIN = list(cases(Suite, without=_IN_A_TRANSACTION))
+IN_A_TRANSACTION = [case for subject in _IN_A_TRANSACTION for case in cases(subject)]
 
 
 def test_a_sound_store_passes() -> None:

@@ -17,6 +17,7 @@ from fastjobs.testing.suite.keys_in_transactions import KeysInTransactions
 from fastjobs.testing.suite.latest import Latest
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.listening import Listening
+from fastjobs.testing.suite.looks_in_transactions import LooksInTransactions
 from fastjobs.testing.suite.marks import Marks
 from fastjobs.testing.suite.names import Names
 from fastjobs.testing.suite.one_at_a_time import OneAtATime
@@ -55,6 +56,7 @@ class StoreSuite(
     Transactions,
     KeysInTransactions,
     DoneIn,
+    LooksInTransactions,
     Lifecycle,
     Listening,
 ):

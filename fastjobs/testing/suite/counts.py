@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from fastjobs.core.errors import StoreError
-from fastjobs.core.job import Job, JobState, KeptJob
+from fastjobs.core.job import FailedJob, Job, JobState, KeptJob, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, HoldBack, Kept, TryAgain
 from fastjobs.store import CountsStore, Extra, KindCount, Store, supports
 from fastjobs.testing.clock import Clock
@@ -269,6 +269,46 @@ class Counts(Subject):
         await store.run_again([id])
         shown = await _job(counts, id)
         assert (shown.state, shown.failed_at, shown.attempts) == (JobState.WAITING, None, 0)
+
+    async def test_the_list_of_failed_jobs_shows_of_each_what_a_look_at_it_does(
+        self, store: Store, clock: Clock
+    ) -> None:
+        counts = _counts_store(store, Extra.FAILED)
+        assert supports(store, Extra.FAILED)
+        new = NewJob("mail", "1")
+        if supports(store, Extra.NAMES):
+            new = new._replace(name="once")
+        if supports(store, Extra.UNIQUE):
+            new = new._replace(key=b"k" * 32)
+        if supports(store, Extra.CARRY):
+            new = new._replace(carried='{"request_id":"r"}')
+        (id,) = await store.push([new])
+        await push(store, "2")
+        await take(store)
+        clock.advance(HOLD / SECOND + 1)
+        for job in await take(store):
+            if supports(store, Extra.PROGRESS) and job.id == id:
+                await store.progress([(job.id, job.claim, '{"step":7}')])
+            await mark(store, Fail(job.id, job.claim, "it failed"))
+        for listed in await store.failed():
+            shown = await _job(counts, listed.id)
+            assert listed == FailedJob(
+                id=shown.id,
+                kind=shown.kind,
+                payload=shown.payload,
+                attempts=shown.attempts,
+                error=shown.error,
+                failed_at=shown.failed_at or 0,
+                created_at=shown.created_at,
+                carried=shown.carried,
+                size=shown.size,
+                lost=1,
+                name=new.name if shown.id == id else None,
+                has_key=shown.id == id and new.key is not None,
+                progress='{"step":7}' if shown.id == id and supports(store, Extra.PROGRESS) else None,
+            )
+            assert (shown.lost, shown.name, shown.has_key) == (listed.lost, listed.name, listed.has_key)
+            assert shown.progress == listed.progress
 
     async def test_a_job_that_is_gone_is_not_shown(self, store: Store) -> None:
         counts = _counts_store(store)
