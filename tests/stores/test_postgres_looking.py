@@ -7,14 +7,14 @@ full one, on a connection that planned it while the table was empty and on a new
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from fastjobs.core.job import JobState, NewJob
+from fastjobs.core.job import FailedJob, JobState, KeptJob, NewJob
 from fastjobs.core.marks import Done, Kept
 from fastjobs.store import Cancelled
 from fastjobs.stores.sql import looking, operations
@@ -294,6 +294,43 @@ async def test_a_look_waits_for_no_transaction_and_sees_what_is_committed(
         assert await opened.store.failed() == []
         assert [each.waiting for each in await opened.store.counts()] == [1, 0]
         assert await opened.store.asked([(id, 0)]) == set()
+
+
+async def test_of_a_large_payload_no_more_is_read_than_is_asked_for(
+    opened: _Opened, postgres_database: Database
+) -> None:
+    # Of letters that don't compress, so that each is kept in a thousand pieces.
+    postgres_database.execute(
+        "INSERT INTO fastjobs_jobs (kind, payload, run_at, state, failed_at) SELECT 'mail', p.payload, s.state,"
+        " s.state, CASE s.state WHEN 3 THEN 5 END FROM (SELECT '\"' || string_agg(md5(random()::text), '')"
+        " || '\"' AS payload"
+        " FROM generate_series(1, 62500)) p, generate_series(0, 3, 3) s(state), generate_series(1, 3)"
+    )
+    pieces = text(
+        "SELECT sum(pg_stat_get_xact_tuples_returned(i.indexrelid))::bigint FROM pg_index i"
+        " JOIN pg_class c ON c.reltoastrelid = i.indrelid WHERE c.relname = 'fastjobs_jobs'"
+    )
+
+    async def read(look: Callable[[Connection], Sequence[FailedJob | KeptJob]]) -> tuple[int, set[int]]:
+        def counted(connection: Connection) -> tuple[int, set[int]]:
+            before = connection.execute(pieces).scalar_one()
+            found = look(connection)
+            assert {each.size for each in found} == {2_000_002}
+            return connection.execute(pieces).scalar_one() - before, {len(each.payload) for each in found}
+
+        return await opened.store._database.look(counted)
+
+    cut, lengths = await read(lambda c: looking.failed(c, TABLES, None, None, 10, 4096))
+    assert lengths == {4096}
+    assert 3 <= cut <= 3 * 12
+    waiting, lengths = await read(
+        lambda c: looking.jobs(c, TABLES, "mail", JobState.WAITING, None, 10, 4096, NOW)
+    )
+    assert lengths == {4096}
+    assert 3 <= waiting <= 3 * 12
+    whole, lengths = await read(lambda c: looking.failed(c, TABLES, "mail", None, 10, None))
+    assert lengths == {2_000_002}
+    assert whole > 3 * 500
 
 
 async def test_a_look_can_write_nothing(opened: _Opened) -> None:
