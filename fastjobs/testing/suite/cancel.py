@@ -483,6 +483,7 @@ class Cancels(Subject):
         cancels = _cancel_store(other)
         await push(store, *(str(n) for n in range(2 * self.races)))
         jobs = await take(store)
+        assert len(jobs) == 2 * self.races
         kept, answers = await asyncio.gather(
             asyncio.gather(*(mark_in_the_end(store, Done(job.id, job.claim)) for job in jobs)),
             asyncio.gather(*(cancel_in_the_end(cancels, job.id) for job in jobs)),

@@ -129,7 +129,7 @@ class Pause(Subject):
     async def test_a_claim_of_a_paused_kind_writes_nothing(self, store: Store, clock: Clock) -> None:
         pauses = _pause_store(store)
         await push(store, "1", "2")
-        await take(store, limit=1)
+        assert len(await take(store, limit=1)) == 1
         await pauses.pause("mail", True)
         assert await take(store) == []
 
