@@ -199,6 +199,9 @@ async def soak(place: Place, asked: argparse.Namespace) -> bool:
         say("first page of the failed", f"{first * 1000:.1f} ms, of {_PAGE}")
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         say("all pages", f"{whole:.1f} s for {count:,} jobs; this process had {memory} MB at most")
+        began = time.perf_counter()
+        counts = await store.counts()
+        say("counts", f"{(time.perf_counter() - began) * 1000:.1f} ms; failed {counts[-1].failed:,}")
         async with claims.timed() as took:
             began = time.perf_counter()
             removed, each = await pruned(store)
