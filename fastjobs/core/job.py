@@ -99,6 +99,12 @@ class FailedJob(NamedTuple):
     carried: str | None = None
     size: int = 0
     """How many bytes the payload has, whole."""
+    lost: int = 0
+    name: str | None = None
+    has_key: bool = False
+    """Whether it was pushed with a key (UNIQUE)."""
+    progress: str | None = None
+    """What its handler last said of how far it is, as JSON text (PROGRESS)."""
 
 
 class JobState(StrEnum):

@@ -37,7 +37,7 @@ class JobInfo:
     attempts: int
     """How many have begun since its push, or since it was last run again."""
     lost: int
-    """How many of these lost their worker. `Queue.failed` doesn't read it, `name`, `unique` and `progress`."""
+    """How many of these lost their worker."""
     error: str | None
     """What its latest attempt failed with."""
     held_until: datetime | None
@@ -127,15 +127,15 @@ def failed_info(job: FailedJob) -> JobInfo:
         due=failed_at,
         pushed_at=moment(job.created_at),
         attempts=job.attempts,
-        lost=0,
+        lost=job.lost,
         error=job.error,
         held_until=None,
         failed_at=failed_at,
         carried=unpacked(job.carried),
-        name=None,
-        unique=False,
+        name=job.name,
+        unique=job.has_key,
         stop_asked=False,
-        progress=None,
+        progress=_progress(job.progress),
         behind=None,
         why=why.failed(job.failed_at, job.attempts),
         cursor=_cursor(JobState.FAILED, job.failed_at, job.id),

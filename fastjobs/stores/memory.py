@@ -208,6 +208,10 @@ class Memory:
                             created_at=row.created_at,
                             carried=row.carried,
                             size=size_of(row.payload),
+                            lost=row.lost,
+                            name=row.name,
+                            has_key=row.key is not None,
+                            progress=row.progress,
                         )
                     )
             return page

@@ -94,7 +94,7 @@ def failed(
         rows = _page(connection, looks.failed, after, limit, cut=_cut(cut))
     else:
         rows = _page(connection, looks.failed_kind, after, limit, kind=kind, cut=_cut(cut))
-    return [FailedJob(str(row[0]), *row[1:]) for row in rows]
+    return [FailedJob(str(row[0]), *row[1:])._replace(has_key=bool(row[11])) for row in rows]
 
 
 def asked(connection: Connection, tables: Tables, held: Sequence[tuple[str, int]]) -> set[str]:

@@ -57,7 +57,7 @@ class Looks:
     held: Pages
     """As `waiting`."""
     failed: Pages
-    """-> id, kind, payload, attempts, error, failed_at, created_at, carried, size"""
+    """-> id, kind, payload, attempts, error, failed_at, created_at, carried, size, lost, name, has a key, progress"""
     failed_kind: Pages
     """kind -> as `failed`"""
 
@@ -126,7 +126,8 @@ def make_looks(tables: Tables, dialect: str) -> Looks:
     )
 
     shown = (
-        f"SELECT j.id, j.kind, {payload}, j.attempts, j.error, j.failed_at, j.created_at, j.carried, {size}"
+        f"SELECT j.id, j.kind, {payload}, j.attempts, j.error, j.failed_at, j.created_at, j.carried, {size}, j.lost,"
+        " j.name, j.own_key IS NOT NULL, j.progress"
     )
     fails = f"{shown} FROM {jobs} AS j{by_failed} WHERE j.state = 3"
     kind_fails = f"{shown} FROM {jobs} AS j{by_failed_kind} WHERE j.state = 3"

@@ -290,7 +290,9 @@ class Counts(Subject):
             if supports(store, Extra.PROGRESS) and job.id == id:
                 await store.progress([(job.id, job.claim, '{"step":7}')])
             await mark(store, Fail(job.id, job.claim, "it failed"))
-        for listed in await store.failed():
+        failed = await store.failed()
+        assert len(failed) == 2
+        for listed in failed:
             shown = await _job(counts, listed.id)
             assert listed == FailedJob(
                 id=shown.id,
@@ -485,6 +487,7 @@ class Counts(Subject):
                 for job in await take(through, limit=2):
                     assert await mark_in_the_end(through, Done(job.id, job.claim)) == [Kept.YES]
                     left.discard(job.id)
+                await asyncio.sleep(0)
 
         await asyncio.gather(look(counts[0]), look(counts[1]), work(store), work(other))
         assert await counts[0].counts() == [_count("mail")]

@@ -1032,13 +1032,13 @@ SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), octet_length(j.payload
 SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), octet_length(j.payload), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS h WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "fastjobs_jobs" AS j WHERE j.kind = :kind AND j.state = 1 AND j.held_until >= :at AND (j.held_until, j.id) > (:at, :last) ORDER BY j.held_until, j.id LIMIT :most;
 
 -- looks.failed
-SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload) FROM "fastjobs_jobs" AS j WHERE j.state = 3 ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j WHERE j.state = 3 ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
 
 -- looks.failed
-SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload) FROM "fastjobs_jobs" AS j WHERE j.state = 3 AND (j.failed_at, j.id) < (:at, :last) ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j WHERE j.state = 3 AND (j.failed_at, j.id) < (:at, :last) ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
 
 -- looks.failed_kind
-SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload) FROM "fastjobs_jobs" AS j WHERE j.state = 3 AND j.kind >= :kind AND j.kind <= :kind ORDER BY j.kind DESC, j.failed_at DESC, j.id DESC LIMIT :most;
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j WHERE j.state = 3 AND j.kind >= :kind AND j.kind <= :kind ORDER BY j.kind DESC, j.failed_at DESC, j.id DESC LIMIT :most;
 
 -- looks.failed_kind
-SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload) FROM "fastjobs_jobs" AS j WHERE j.state = 3 AND j.kind >= :kind AND (j.kind, j.failed_at, j.id) < (:kind, :at, :last) ORDER BY j.kind DESC, j.failed_at DESC, j.id DESC LIMIT :most;
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j WHERE j.state = 3 AND j.kind >= :kind AND (j.kind, j.failed_at, j.id) < (:kind, :at, :last) ORDER BY j.kind DESC, j.failed_at DESC, j.id DESC LIMIT :most;

@@ -170,19 +170,19 @@ SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), length(CAST(j.payload 
 SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), length(CAST(j.payload AS BLOB)), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS h INDEXED BY "fastjobs_jobs_held" WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_held" WHERE j.kind = :kind AND j.state = 1 AND j.held_until > :at ORDER BY j.held_until, j.id LIMIT :most;
 
 -- looks.failed
-SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed" WHERE j.state = 3 ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed" WHERE j.state = 3 ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
 
 -- looks.failed
-SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed" WHERE j.state = 3 AND j.failed_at = :at AND j.id < :last ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed" WHERE j.state = 3 AND j.failed_at = :at AND j.id < :last ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
 
 -- looks.failed
-SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed" WHERE j.state = 3 AND j.failed_at < :at ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed" WHERE j.state = 3 AND j.failed_at < :at ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
 
 -- looks.failed_kind
-SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed_kind" WHERE j.state = 3 AND j.kind = :kind ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed_kind" WHERE j.state = 3 AND j.kind = :kind ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
 
 -- looks.failed_kind
-SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed_kind" WHERE j.state = 3 AND j.kind = :kind AND j.failed_at = :at AND j.id < :last ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed_kind" WHERE j.state = 3 AND j.kind = :kind AND j.failed_at = :at AND j.id < :last ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
 
 -- looks.failed_kind
-SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed_kind" WHERE j.state = 3 AND j.kind = :kind AND j.failed_at < :at ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed_kind" WHERE j.state = 3 AND j.kind = :kind AND j.failed_at < :at ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
