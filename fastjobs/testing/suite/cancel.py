@@ -468,11 +468,14 @@ class Cancels(Subject):
         cancels = _cancel_store(store), _cancel_store(other)
         for _ in range(5):
             ids = await push(store, *(str(n) for n in range(self.races)))
-            claims = (take([store, other][n % 2], limit=1) for n in range(self.races))
-            ends = (cancel_in_the_end(cancels[n % 2], id) for n, id in enumerate(ids))
-            claimed, cancelled = await asyncio.gather(asyncio.gather(*claims), asyncio.gather(*ends))
+            ends = [cancel_in_the_end(cancels[n % 2], id) for n, id in enumerate(ids)]
+            claims = [take([store, other][n % 2], limit=1) for n in range(self.races)]
+            half = self.races // 2
+            first, claimed, last = await asyncio.gather(
+                asyncio.gather(*ends[:half]), asyncio.gather(*claims), asyncio.gather(*ends[half:])
+            )
             jobs = {job.id: job for each in claimed for job in each}
-            for id, (answer,) in zip(ids, cancelled, strict=True):
+            for id, (answer,) in zip(ids, [*first, *last], strict=True):
                 assert answer is (Cancelled.ASKED if id in jobs else Cancelled.REMOVED)
             stopped = await mark_in_the_end(store, *(Extend(id, job.claim, HOLD) for id, job in jobs.items()))
             assert stopped == [Kept.STOP] * len(jobs)
@@ -484,9 +487,9 @@ class Cancels(Subject):
         await push(store, *(str(n) for n in range(2 * self.races)))
         jobs = await take(store)
         assert len(jobs) == 2 * self.races
-        kept, answers = await asyncio.gather(
-            asyncio.gather(*(mark_in_the_end(store, Done(job.id, job.claim)) for job in jobs)),
+        answers, kept = await asyncio.gather(
             asyncio.gather(*(cancel_in_the_end(cancels, job.id) for job in jobs)),
+            asyncio.gather(*(mark_in_the_end(store, Done(job.id, job.claim)) for job in jobs)),
         )
         assert kept == [[Kept.YES]] * len(jobs)
         assert {each for (each,) in answers} <= {Cancelled.ASKED, Cancelled.NOT_THERE}
@@ -516,14 +519,17 @@ class Cancels(Subject):
         running: set[str] = set()
         pushed_ids: set[str] = set()
         gone: set[str] = set()
-        more = 40
+        more = 60
 
         async def work(through: Store) -> None:
             while more or pushed_ids - gone:
-                for job in (await through.claim([of()], 2)).jobs:
-                    assert job.payload not in running, "two jobs of one key are held at once"
-                    running.add(job.payload)
-                    await asyncio.sleep(0)
+                jobs = (await through.claim([of()], 2)).jobs
+                keys = {job.payload for job in jobs}
+                assert len(keys) == len(jobs), "one claim returned two jobs of one key"
+                assert not keys & running, "two jobs of one key are held at once"
+                running.update(keys)
+                for job in jobs:
+                    await asyncio.sleep(0.003)
                     running.discard(job.payload)
                     gone.add(job.id)
                     assert await mark_in_the_end(through, Done(job.id, job.claim)) == [Kept.YES]
@@ -538,7 +544,7 @@ class Cancels(Subject):
                 if id is None:
                     continue
                 pushed_ids.add(id)
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
                 if more % 2 and await cancel_in_the_end(cancels[n], id) == [Cancelled.REMOVED]:
                     gone.add(id)
 
