@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import FailedJob, Job, JobState, KeptJob
 from fastjobs.core.marks import Extend, Fail, Kept, Mark, TryAgain
-from fastjobs.store import Cancelled, KindCount
+from fastjobs.store import Cancelled, Extra, KindCount
 from fastjobs.stores.memory import Memory
 from fastjobs.stores.rows import Row, State
 from tests.stores.faulty import FAULTS, TRANSACTION_FAULTS, told_by, told_in_a_transaction_by
@@ -73,52 +73,32 @@ class CutsWhatIsKept(Memory):
 
 # Counts
 
-for _name, _change, _tests in (
-    (
-        "CountsNoFailedJobs",
-        lambda row: row._replace(failed=0),
-        (
-            "test_a_kinds_jobs_are_counted_by_where_they_stand",
-            "test_no_number_goes_past_one_more_than_the_cap",
-        ),
-    ),
-    (
-        "CountsHeldJobsAsWaiting",
-        lambda row: row._replace(waiting=row.waiting + row.held),
-        ("test_a_kinds_jobs_are_counted_by_where_they_stand", "test_another_instance_counts_the_same"),
-    ),
-    (
-        "CountsParkedJobsAsWaiting",
-        lambda row: row._replace(waiting=row.waiting + row.parked, parked=0),
-        ("test_a_job_that_waits_for_another_of_its_key_is_counted_apart",),
-    ),
-    (
-        "TakesAllThatWaitForDue",
-        lambda row: row._replace(due=row.waiting),
-        ("test_a_job_comes_due_in_time", "test_a_kinds_jobs_are_counted_by_where_they_stand"),
-    ),
-    (
-        "TellsNoAge",
-        lambda row: row._replace(oldest=None),
-        ("test_the_oldest_is_the_waiting_job_that_is_due_longest",),
-    ),
-    (
-        "TellsAnAgeOfNoJob",
-        lambda row: row._replace(oldest=row.oldest or 0),
-        (
-            "test_the_oldest_is_the_waiting_job_that_is_due_longest",
-            "test_a_kind_whose_jobs_are_done_is_still_listed",
-        ),
-    ),
-    (
-        "TellsOfNoHoldBack",
-        lambda row: row._replace(held_back=0),
-        ("test_a_kind_that_is_held_back_says_for_how_long",),
-    ),
-    ("TellsOfNoPause", lambda row: row._replace(paused=False), ("test_a_pause_is_shown",)),
-):
-    for _test in _tests:
-        told_by(_test)(_counting(_change, _name))
+_CountsNoFailedJobs = _counting(lambda row: row._replace(failed=0), "CountsNoFailedJobs")
+told_by("test_a_kinds_jobs_are_counted_by_where_they_stand")(_CountsNoFailedJobs)
+told_by("test_no_number_goes_past_one_more_than_the_cap")(_CountsNoFailedJobs)
+_CountsHeldJobsAsWaiting = _counting(
+    lambda row: row._replace(waiting=row.waiting + row.held), "CountsHeldJobsAsWaiting"
+)
+told_by("test_a_kinds_jobs_are_counted_by_where_they_stand")(_CountsHeldJobsAsWaiting)
+told_by("test_another_instance_counts_the_same")(_CountsHeldJobsAsWaiting)
+told_by("test_a_job_that_waits_for_another_of_its_key_is_counted_apart")(
+    _counting(
+        lambda row: row._replace(waiting=row.waiting + row.parked, parked=0), "CountsParkedJobsAsWaiting"
+    )
+)
+_TakesAllThatWaitForDue = _counting(lambda row: row._replace(due=row.waiting), "TakesAllThatWaitForDue")
+told_by("test_a_job_comes_due_in_time")(_TakesAllThatWaitForDue)
+told_by("test_a_kinds_jobs_are_counted_by_where_they_stand")(_TakesAllThatWaitForDue)
+told_by("test_the_oldest_is_the_waiting_job_that_is_due_longest")(
+    _counting(lambda row: row._replace(oldest=None), "TellsNoAge")
+)
+_TellsAnAgeOfNoJob = _counting(lambda row: row._replace(oldest=row.oldest or 0), "TellsAnAgeOfNoJob")
+told_by("test_the_oldest_is_the_waiting_job_that_is_due_longest")(_TellsAnAgeOfNoJob)
+told_by("test_a_kind_whose_jobs_are_done_is_still_listed")(_TellsAnAgeOfNoJob)
+told_by("test_a_kind_that_is_held_back_says_for_how_long")(
+    _counting(lambda row: row._replace(held_back=0), "TellsOfNoHoldBack")
+)
+told_by("test_a_pause_is_shown")(_counting(lambda row: row._replace(paused=False), "TellsOfNoPause"))
 
 
 @told_by("test_no_number_goes_past_one_more_than_the_cap")
@@ -209,6 +189,12 @@ told_by("test_a_job_that_waits_for_another_says_for_which")(
 )
 told_by("test_a_kind_that_is_held_back_says_for_how_long")(
     _showing(lambda job: job._replace(kind_held_until=0), "ShowsNoHoldBack")
+)
+told_by("test_a_job_whose_turn_it_is_waits_for_no_other")(
+    _showing(
+        lambda job: job._replace(state=JobState.PARKED) if job.state is JobState.WAITING else job,
+        "ShowsAJobAsParkedForEver",
+    )
 )
 told_by("test_a_pause_is_shown")(_showing(lambda job: job._replace(kind_paused=False), "ShowsNoPause"))
 told_by("test_a_waiting_job_is_shown_as_it_was_pushed")(
@@ -484,6 +470,16 @@ class AsksWhoeverHadAClaim(Memory):
         row = self._rows.get(id)
         if row is not None and row.claimed and row.state is State.WAITING:
             row.stop_asked = True
+            return Cancelled.ASKED
+        return super()._cancel(id, now)
+
+
+@told_by("test_a_job_that_waits_again_is_removed[TryAgain]")
+@told_by("test_a_job_that_waits_again_is_removed[GiveBack]")
+class AsksWhatWasEverHeld(Memory):
+    def _cancel(self, id: str, now: int) -> Cancelled:
+        row = self._rows.get(id)
+        if row is not None and row.claim > 0 and row.state is State.WAITING:
             return Cancelled.ASKED
         return super()._cancel(id, now)
 
@@ -827,6 +823,32 @@ class PausesALittleLater(Memory):
     async def pause(self, kind: str, paused: bool) -> bool:
         asyncio.get_running_loop().call_later(0, self._paused.add if paused else self._paused.discard, kind)
         return kind in self._kinds
+
+
+class _Opened(Memory):
+    """Hears of registered kinds as it's opened."""
+
+    extras: ClassVar[Extra] = Memory.extras | Extra.LIFECYCLE
+
+    async def open(self, kinds: Sequence[str] = ()) -> None:
+        self._kinds.update(kinds)
+
+    async def close(self) -> None:
+        pass
+
+
+@told_by("test_a_registered_kind_is_listed_before_its_first_push")
+@told_by("test_a_registered_kind_may_be_paused_before_its_first_push")
+class HearsOfNoRegistration(_Opened):
+    async def open(self, kinds: Sequence[str] = ()) -> None:
+        pass
+
+
+@told_by("test_a_registered_kind_may_be_paused_before_its_first_push")
+class ResumesByARegistration(_Opened):
+    async def open(self, kinds: Sequence[str] = ()) -> None:
+        await super().open(kinds)
+        self._paused.difference_update(kinds)
 
 
 # Progress
