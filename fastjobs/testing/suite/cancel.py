@@ -529,11 +529,11 @@ class Cancels(Subject):
                 assert not keys & running, "two jobs of one key are held at once"
                 running.update(keys)
                 for job in jobs:
-                    await asyncio.sleep(0.003)
+                    await _turns(7)
                     running.discard(job.payload)
                     gone.add(job.id)
                     assert await mark_in_the_end(through, Done(job.id, job.claim)) == [Kept.YES]
-                await asyncio.sleep(0.001)
+                await _turns(1)
 
         async def push_and_cancel(n: int) -> None:
             nonlocal more
@@ -544,7 +544,7 @@ class Cancels(Subject):
                 if id is None:
                     continue
                 pushed_ids.add(id)
-                await asyncio.sleep(0.001)
+                await _turns(2)
                 if more % 2 and await cancel_in_the_end(cancels[n], id) == [Cancelled.REMOVED]:
                     gone.add(id)
 
@@ -563,6 +563,12 @@ async def cancel_in_the_end(store: CancelStore, *ids: str) -> list[Cancelled]:
         for n, each in zip(busy, await store.cancel([ids[n] for n in busy]), strict=True):
             answers[n] = each
     return answers
+
+
+async def _turns(count: int) -> None:
+    """Lets others have so many turns of the loop, so that what comes in between is the same in each run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 def _cancel_store(store: Store, beside: Extra = Extra.CANCEL) -> CancelStore:
