@@ -519,10 +519,10 @@ class Cancels(Subject):
         running: set[str] = set()
         pushed_ids: set[str] = set()
         gone: set[str] = set()
-        more = 60
+        more, pushers = 60, 2
 
         async def work(through: Store) -> None:
-            while more or pushed_ids - gone:
+            while pushers or pushed_ids - gone:
                 jobs = (await through.claim([of()], 2)).jobs
                 keys = {job.payload for job in jobs}
                 assert len(keys) == len(jobs), "one claim returned two jobs of one key"
@@ -536,17 +536,19 @@ class Cancels(Subject):
                 await _turns(1)
 
         async def push_and_cancel(n: int) -> None:
-            nonlocal more
+            nonlocal more, pushers
             while more:
                 more -= 1
-                key = str(more % 3)
+                left = more
+                key = str(left % 3)
                 id = await push_one([store, other][n], keyed(f'"{key}"', key, alone=True))
                 if id is None:
                     continue
                 pushed_ids.add(id)
                 await _turns(2)
-                if more % 2 and await cancel_in_the_end(cancels[n], id) == [Cancelled.REMOVED]:
+                if left % 2 and await cancel_in_the_end(cancels[n], id) == [Cancelled.REMOVED]:
                     gone.add(id)
+            pushers -= 1
 
         await asyncio.gather(push_and_cancel(0), push_and_cancel(1), work(store), work(other))
         assert await take(store) == []
