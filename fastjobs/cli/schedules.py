@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
-from fastjobs.cli.asking import entered, outcome
+from fastjobs.cli.asking import check_file, entered, outcome
 from fastjobs.cli.mistake import Mistake
 from fastjobs.cli.parsing import QUEUE, Commands, add_app, target_typed
 from fastjobs.cli.printing import out
@@ -65,6 +65,7 @@ def _order(typed: argparse.Namespace) -> int:
 
     async def asked() -> int:
         async with entered(target):
+            check_file(queue)
             if found is None:
                 return await _tell(queue, as_json=typed.json)
             if isinstance(queue.store, Memory):

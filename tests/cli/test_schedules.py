@@ -66,6 +66,7 @@ Typed = Callable[..., tuple[int, str, str]]
 def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "app.db").touch()  # a command makes no database; the app's first start does
 
     def type_(*words: str, app: str = APP) -> tuple[int, str, str]:
         (tmp_path / "shop_of_schedules.py").write_text(app)
