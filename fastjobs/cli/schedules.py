@@ -171,7 +171,8 @@ def _lines(told: dict[str, Any]) -> str:
     more = "" if told["missed"] == "once" else f" missed={told['missed']}"
     more += f" jitter={told['jitter']:g}s" if told["jitter"] else ""
     lines = [f"{told['name']}  kind={told['kind']} zone={told['zone']}{more}", f"  {told['words']}"]
-    lines.append(f"  last pushed {told['last'] or 'none'}")
+    # Mostly a time to come, as a run is pushed ahead: so it's the run's, and not that of its push.
+    lines.append(f"  last pushed {'none' if told['last'] is None else 'the run of ' + told['last']}")
     if "error" in told:
         lines.append(f"  failed: {told['error']}")
     elif not told["next"]:

@@ -128,7 +128,7 @@ asyncio.run(store.push_run(Run("nightly", START + 1, NewJob("report", "5"))))
 asyncio.run(store.close())
 """
     _, out, _ = typed("shop_of_schedules:q", app=APP + push)
-    assert "  last pushed 2026-03-27T12:00:00.000001Z\n" in out
+    assert "  last pushed the run of 2026-03-27T12:00:00.000001Z\n" in out
 
 
 def test_a_run_by_hand_is_pushed_at_once_and_leaves_the_next_as_it_is(typed: Typed, tmp_path: Path) -> None:
