@@ -170,16 +170,12 @@ def test_where_an_error_was_raised_is_its_file_line_and_function() -> None:
 
 
 def test_code_that_a_library_made_as_it_ran_is_none_of_the_apps() -> None:
-    made: dict[str, Any] = {}
-    exec(compile("def go(): raise ValueError('boom')", "<sqlalchemy generated wrapper for go>", "exec"), made)
-    try:
-        made["go"]()
-    except ValueError as error:
-        place = error_place(error)
-    assert place.startswith("test_text.py:")
+    made = compile("raise ValueError('boom')", "<sqlalchemy generated wrapper for go>", "exec")
+    with pytest.raises(ValueError, match="boom") as raised:
+        exec(made, {})
+    assert error_place(raised.value).startswith("test_text.py:")
     # Where there is no other, as by python -c, it's told.
-    try:
-        exec(compile("raise ValueError('boom')", "<string>", "exec"), {})
-    except ValueError as error:
-        alone = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-    assert error_place(alone) == "<string>:1 <module>"
+    here = raised.value.__traceback__
+    assert here is not None
+    alone = raised.value.with_traceback(here.tb_next)
+    assert error_place(alone) == "<sqlalchemy generated wrapper for go>:1 <module>"
