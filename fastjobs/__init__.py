@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from fastjobs.core.carrier import Carrier
+from fastjobs.core.carrier import Carrier, Follower
 from fastjobs.core.cron import Cron
 from fastjobs.core.errors import (
     CarryError,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fastjobs import sqlite
     from fastjobs.stores.sql.raw import raw
     from fastjobs.stores.sql.store import SQLStore
+    from fastjobs.telemetry.otel import CarryTrace
 
 __version__ = "0.1.0"
 
@@ -65,7 +66,9 @@ __all__ = [
     # where its jobs are kept
     "Store", "Extra", "supports", "Memory", "SQLStore", "sqlite", "raw",
     # beside a web app
-    "lifespan", "jobs_in_tx", "InTx", "SyncInTx", "RequestIDMiddleware", "request_id", "CarryRequestID", "Carrier",
+    "lifespan", "jobs_in_tx", "InTx", "SyncInTx", "RequestIDMiddleware", "request_id",
+    # what goes from a request to its jobs
+    "CarryRequestID", "CarryTrace", "Carrier", "Follower",
     # errors
     "FastjobsError", "RegistrationError", "ScheduleError", "StoreError", "QueueError", "PushError", "PayloadError",
     "CarryError", "NotAwaited", "NotCommitted", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
@@ -76,6 +79,7 @@ _DOORS = {
     "SQLStore": ("fastjobs.stores.sql.store", "SQLStore", "sqlite"),
     "raw": ("fastjobs.stores.sql.raw", "raw", "sqlite"),
     "sqlite": ("fastjobs.sqlite", "", "sqlite"),
+    "CarryTrace": ("fastjobs.telemetry.otel", "CarryTrace", "otel"),
 }
 
 

@@ -5,23 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fastjobs.core.carrier import Carrier, packed
+from fastjobs.core.errors import CarryError
+from fastjobs.runtime.following import Followed, Followers, followed
 from fastjobs.runtime.lines import say_error
 
 
-def gather(carriers: Sequence[Carrier]) -> str | None:
-    """What a push carries from the current context; a CarryError where it's over a limit."""
-    if not carriers:
-        return None
+def gather(
+    carriers: Sequence[Carrier], followers: Followers, kind: str, count: int, *, keeps: bool
+) -> tuple[str | None, Followed | None]:
+    """What a push of so many jobs carries from the current context, and those who follow it, if any.
+
+    `keeps` is whether the store keeps what is carried. A CarryError where it's over a limit.
+    """
+    pushes = followed(followers, kind, count) if followers else {}
     into: dict[str, str] = {}
-    for carrier in carriers:
-        own: dict[str, str] = {}
-        try:
-            carrier.carry(own)
-        except Exception as error:
-            say_error("a carrier failed, and its part is not carried", error, carrier=type(carrier).__name__)
-        else:
-            into.update(own)
-    return packed(into)
+    if keeps:
+        for carrier in carriers:
+            own: dict[str, str] = {}
+            follows = pushes.get(id(carrier)) if pushes else None
+            try:
+                carrier.carry(own) if follows is None else follows[1].carry(own)
+            except Exception as error:
+                say_error(
+                    "a carrier failed, and its part is not carried", error, carrier=type(carrier).__name__
+                )
+            else:
+                into.update(own)
+    push = Followed(pushes) if pushes else None
+    try:
+        return packed(into), push
+    except CarryError as error:
+        if push is not None:
+            push.end(None, error)
+        raise
 
 
 def restore(carriers: Sequence[Carrier], carried: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import StoreError
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.core.verdict import Cut
-from fastjobs.runtime import ending
+from fastjobs.runtime import ending, following
 from fastjobs.runtime.feed import Feed
 from fastjobs.runtime.health import Health, Vitals
 from fastjobs.runtime.kind import Kind
@@ -350,8 +350,13 @@ class Life:
 
     def _guard(self, name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         return asyncio.create_task(
-            self._guarded(name, loop), name=f"fastjobs {name}", context=contextvars.Context()
+            self._guarded(name, loop), name=f"fastjobs {name}", context=self._context()
         )
+
+    def _context(self) -> contextvars.Context:
+        context = contextvars.Context()
+        context.run(following.unseen, self._settings.followers)
+        return context
 
     async def _guarded(self, name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """No loop dies silently: a bug is told, and the loop begins again after a poll."""

@@ -22,6 +22,7 @@ from fastjobs.core.options import KindSettings, PermanentIf
 from fastjobs.core.outcome import Ran
 from fastjobs.runtime.carrying import gather
 from fastjobs.runtime.draining import Drain
+from fastjobs.runtime.following import Followed
 from fastjobs.runtime.handlers import place_of
 from fastjobs.runtime.health import STOPPED, Health
 from fastjobs.runtime.kind import Kind, KindDecorator
@@ -293,17 +294,17 @@ class Queue:
         """How many bytes a value may have as JSON."""
         return self._settings.max_payload
 
-    def gather(self, store: Store | None) -> str | None:
-        """What a push carries from the current context: nothing in a store that doesn't keep it.
+    def gather(self, store: Store | None, kind: str, count: int) -> tuple[str | None, Followed | None]:
+        """What a push of so many jobs carries from the current context, and who follows it.
 
-        `store` is the one that is pushed to, None for the queue's own.
+        `store` is the one that is pushed to, None for the queue's own. One that doesn't keep it carries nothing.
         """
-        if not self._settings.carry:
-            return None
+        carry = self._settings.carry
+        if not carry:
+            return None, None
         store = self._store if store is None else store
-        if store is not None and not supports(store, Extra.CARRY):
-            return None
-        return gather(self._settings.carry)
+        keeps = store is None or supports(store, Extra.CARRY)
+        return gather(carry, self._settings.followers, kind, count, keeps=keeps)
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         """Pushes jobs and wakes the workers."""

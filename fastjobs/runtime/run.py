@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fastjobs.core.carrier import unpacked
+from fastjobs.core.carrier import FollowedRun, unpacked
 from fastjobs.core.duration import SECOND
+from fastjobs.core.errors import ClaimLost
 from fastjobs.core.job import Job
 from fastjobs.core.request_id import carried_id
 from fastjobs.core.verdict import Cut, Verdict
@@ -34,8 +35,8 @@ class Run:
     """A held job: waiting for a worker here, or being run."""
 
     __slots__ = (
-        "carried", "claimed_at", "cut", "deadline", "drive", "ending", "hold", "job", "kind", "off_loop",
-        "renew_at", "started", "task", "until", "waited",
+        "carried", "claimed_at", "cut", "deadline", "drive", "ending", "followed", "hold", "job", "kind",
+        "off_loop", "renew_at", "started", "task", "until", "waited",
     )  # fmt: skip
 
     def __init__(self, job: Job, kind: Kind[Any], hold: int, claimed_at: float, waited: float) -> None:
@@ -55,6 +56,8 @@ class Run:
         """The task that drives its handler."""
         self.ending: ending.Ending | None = None
         """Its done_in, if its handler called it."""
+        self.followed: Sequence[FollowedRun] = ()
+        """Who is to be told of its end."""
         self.drive: Drive | None = None
         self.off_loop = False
         """Whether what runs just now is in a thread or a process, so that its task only waits for it."""
@@ -128,3 +131,10 @@ class Ended(Generic[R]):
     """Seconds."""
     error: BaseException | None = None
     """What the handler raised, as it raised it."""
+
+    @property
+    def failed_by(self: Ended[Run]) -> Exception | None:
+        """What the run failed with; None where nothing did, as of one that was stopped with the queue."""
+        if self.run.cut is Cut.LOST:
+            return ClaimLost("its hold ran out, and another claim has the job")
+        return None if self.run.cut is Cut.STOP else self.verdict.error

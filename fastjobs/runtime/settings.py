@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from fastjobs.clock import Clock
-from fastjobs.core.carrier import Carrier
+from fastjobs.core.carrier import Carrier, Follower
 from fastjobs.core.duration import SECOND, Seconds, micros
 from fastjobs.core.errors import RegistrationError
 from fastjobs.core.options import PermanentIf, Predicate, predicate
@@ -33,6 +34,8 @@ class Settings:
     hold: int
     """Microseconds."""
     carry: tuple[Carrier, ...]
+    followers: tuple[Follower, ...]
+    """Those of `carry` that also follow each push and each run."""
     observe: Callable[[Ran], object] | None
     permanent: Predicate | None
     max_payload: int
@@ -76,9 +79,18 @@ def settings(
             )
         if isinstance(each, type):
             raise RegistrationError(f"carry= takes carriers, not their classes: {each.__name__}()")
-        if is_async(each.carry) or is_async(each.restore):
+        called = ["carry", "restore"]
+        if getattr(each, "pushing", None) is not None:
+            called += ["pushing", "running", "unseen"]
+        for name in called:
+            if not callable(getattr(each, name, None)):
+                raise RegistrationError(
+                    f"carry= takes a carrier with a pushing for a Follower, and {each!r} has no {name}"
+                )
+        if any(is_async(getattr(each, name)) for name in called):
             raise RegistrationError(
-                f"carry= takes carriers, whose carry and restore are called and not awaited: {each!r} has an async one"
+                f"carry= takes carriers, whose {', '.join(called[:-1])} and {called[-1]} are called and not awaited:"
+                f" {each!r} has an async one"
             )
     if observe is not None and not callable(observe):
         raise RegistrationError(f"observe= is a function of a Ran, not {observe!r}")
@@ -94,6 +106,7 @@ def settings(
             grace=micros(grace, "grace") / SECOND,
             hold=micros(hold, "hold", least=100_000),
             carry=tuple(carry),
+            followers=tuple(cast("Follower", each) for each in carry if hasattr(each, "pushing")),
             observe=observe,
             permanent=predicate(permanent, "permanent="),
             max_payload=max_payload,

@@ -14,7 +14,8 @@ import fastjobs
 ROOT = Path(__file__).parent.parent.parent
 
 PUBLIC = """
-    Carrier CarryError CarryRequestID ClaimLost Cron Every Extra FastjobsError Health InTx Kind Kinds Limiter
+    Carrier CarryError CarryRequestID CarryTrace ClaimLost Cron Every Extra FastjobsError Follower Health InTx Kind
+    Kinds Limiter
     LostWorker Memory NotAwaited NotCommitted OutOfAttempts Outcome PayloadError Permanent PushError Queue
     QueueError Ran RegistrationError RequestIDMiddleware Retry SQLStore Schedule ScheduleError Snooze Store
     StoreError StoreTimeout SyncInTx Throttle Unique current_job jobs_in_tx lifespan raw request_id sqlite
@@ -45,7 +46,7 @@ def test_each_public_method_says_what_it_promises(name: str) -> None:
         method
         for method in methods
         if not method.startswith("_")
-        and not hasattr(fastjobs.Carrier, method)  # what its Protocol says holds for it
+        and not hasattr(fastjobs.Follower, method)  # what its Protocol says holds for it
         and not inspect.getdoc(getattr(found, method))
     ]
     assert bare == []

@@ -1,0 +1,45 @@
+"""A span's place in its trace as text, and back: the W3C's `traceparent` and `tracestate`, by their grammar.
+
+https://www.w3.org/TR/trace-context/. What is read has been in the database, where anyone may have written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, MutableMapping
+
+from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+
+PARENT = "traceparent"
+STATE = "tracestate"
+MOST_STATE = 512
+"""How long a `tracestate` may be. A longer one is left out: it came with a request, and its job has but 4 KB."""
+
+_PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?\Z", re.ASCII)
+_NO_STATE = TraceState()
+
+
+def write(context: SpanContext, into: MutableMapping[str, str]) -> None:
+    """Puts it in, if it's any."""
+    if not context.is_valid:
+        return
+    into[PARENT] = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 0xFF:02x}"
+    if context.trace_state:
+        state = context.trace_state.to_header()
+        if len(state) <= MOST_STATE:
+            into[STATE] = state
+
+
+def read(carried: Mapping[str, str]) -> SpanContext | None:
+    """The place that was carried; None where there is none, or what isn't one."""
+    text = carried.get(PARENT)
+    if text is None:
+        return None
+    found = _PARENT.match(text)
+    # A later version may have more behind these four, and keeps their meaning; 00 has no more, and ff is none.
+    if found is None or found[1] == "ff" or (found[1] == "00" and found[5] is not None):
+        return None
+    state = carried.get(STATE)
+    kept = TraceState.from_header([state]) if state and len(state) <= MOST_STATE else _NO_STATE
+    context = SpanContext(int(found[2], 16), int(found[3], 16), True, TraceFlags(int(found[4], 16)), kept)
+    return context if context.is_valid else None
