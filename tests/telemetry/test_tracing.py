@@ -1,0 +1,721 @@
+"""CarryTrace: which spans there are, whose children they are, and what they say, whatever an app does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, DEFAULT_ON, ParentBased
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    get_current_span,
+)
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from fastjobs import (
+    CarryRequestID,
+    CarryTrace,
+    Every,
+    Memory,
+    PayloadError,
+    Permanent,
+    Queue,
+    Retry,
+    Snooze,
+    SQLStore,
+    Unique,
+    current_job,
+    sqlite,
+)
+from fastjobs.core.job import NewJob
+from fastjobs.core.request_id import current
+from fastjobs.store import Done, Job
+from fastjobs.testing import Clock
+from tests.telemetry.spans import CONSUMER, INTERNAL, PRODUCER, Spans, about, context, errors, links, traces
+
+pytestmark = pytest.mark.anyio
+
+NewQueue = Callable[..., Queue]
+
+
+async def _nothing() -> None: ...
+
+
+async def test_a_push_and_its_run_are_spans_of_the_requests_trace(new_queue: NewQueue, spans: Spans) -> None:
+    queue = new_queue(carry=[CarryRequestID(), CarryTrace(tracer_provider=spans.provider)])
+
+    @queue.kind("mail")
+    async def mail(user: int) -> None:
+        with spans.tracer.start_as_current_span("smtp"):
+            await anyio.lowlevel.checkpoint()
+
+    current.set("req-1")
+    with spans.tracer.start_as_current_span("POST /register"):
+        id = await mail.push(7)
+        assert get_current_span().is_recording()  # the request's own, again
+    assert await queue.drain() == 1
+
+    assert spans.tree() == {
+        "smtp": "process mail",
+        "process mail": "send mail",
+        "send mail": "POST /register",
+        "POST /register": None,
+    }
+    assert len(traces(spans.all)) == 1
+    send, process = spans.one("send mail"), spans.one("process mail")
+    assert (send.kind, process.kind) == (PRODUCER, CONSUMER)
+    assert links(process) == [context(send).span_id]
+    common = {
+        "messaging.system": "fastjobs",
+        "messaging.destination.name": "mail",
+        "messaging.message.id": id,
+        "messaging.message.conversation_id": "req-1",
+    }
+    assert about(send) == common | {"messaging.operation.name": "send", "messaging.operation.type": "send"}
+    assert about(process) == common | {
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "fastjobs.attempt": 1,
+        "fastjobs.waited": 0.0,
+        "fastjobs.outcome": "done",
+    }
+    assert {send.status.status_code, process.status.status_code} == {StatusCode.UNSET}
+    assert process.parent is not None
+    assert process.parent.is_remote
+    assert {each.instrumentation_scope.name for each in (send, process) if each.instrumentation_scope} == {
+        "fastjobs"
+    }
+
+
+async def test_retries_are_further_children_of_the_push_and_so_is_the_on_fail(
+    new_queue: NewQueue, spans: Spans, clock: Clock
+) -> None:
+    queue = new_queue()
+
+    @queue.kind("mail", attempts=3, backoff=lambda attempt: 60)
+    async def mail(user: int) -> None:
+        raise ConnectionRefusedError("the mail server\nis down") if user else Permanent("no such user")
+
+    @mail.on_fail
+    async def tell(user: int, error: Exception) -> None:
+        with spans.tracer.start_as_current_span("tell support"):
+            await anyio.lowlevel.checkpoint()
+
+    await mail.push(7)
+    for _ in range(3):
+        await queue.drain()
+        clock.advance(65)
+    send = spans.one("send mail")
+    runs = spans.of("process mail")
+    assert [each.parent and each.parent.span_id for each in runs] == [context(send).span_id] * 3
+    assert [links(each) for each in runs] == [[context(send).span_id]] * 3
+    assert [about(each)["fastjobs.attempt"] for each in runs] == [1, 2, 3]
+    assert [about(each)["fastjobs.outcome"] for each in runs] == ["retried", "retried", "failed"]
+    assert [about(each)["fastjobs.waited"] for each in runs] == [0.0, 5.0, 5.0]
+    assert {about(each)["error.type"] for each in runs} == {"ConnectionRefusedError"}
+    assert {each.status.status_code for each in runs} == {StatusCode.ERROR}
+    (error,) = errors(runs[0])
+    assert error["exception.type"] == "ConnectionRefusedError"
+    assert error["exception.message"] == "the mail server\nis down"
+    assert "in mail" in str(error["exception.stacktrace"])
+    told = spans.one("on_fail mail")
+    assert told.kind is INTERNAL
+    assert told.parent is not None
+    assert told.parent.span_id == context(send).span_id
+    assert about(told)["fastjobs.attempt"] == 3
+    assert told.status.status_code is StatusCode.UNSET
+    assert spans.tree()["tell support"] == "on_fail mail"
+    assert len(traces(spans.all)) == 1
+
+
+async def test_an_on_fail_that_fails_is_an_error_of_its_own_span(new_queue: NewQueue, spans: Spans) -> None:
+    queue = new_queue()
+
+    @queue.kind("mail", attempts=1)
+    async def mail(user: int) -> None:
+        raise ValueError
+
+    @mail.on_fail
+    def tell(user: int, error: Exception) -> None:
+        raise LookupError("nobody to tell")
+
+    await mail.push(7)
+    await queue.drain()
+    assert about(spans.one("on_fail mail"))["error.type"] == "LookupError"
+    assert about(spans.one("process mail"))["error.type"] == "ValueError"
+
+
+async def test_a_limiter_sees_the_trace_and_what_it_holds_back_has_no_run(
+    new_queue: NewQueue, spans: Spans, clock: Clock
+) -> None:
+    queue = new_queue()
+    waits = [30.0, 0.0]
+
+    class Limits:
+        async def attempt(self, key: str) -> float:
+            with spans.tracer.start_as_current_span("limiter"):
+                return waits.pop(0)
+
+    @queue.kind("mail", rate=Limits())
+    async def mail(user: int) -> None: ...
+
+    await mail.push(7)
+    await queue.drain()
+    assert spans.tree() == {"send mail": None, "limiter": "send mail"}
+    clock.advance(31)
+    await queue.drain()
+    assert len(spans.of("limiter")) == 2
+    assert spans.tree()["process mail"] == "send mail"
+    assert len(traces(spans.all)) == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome", "error"),
+    [
+        (None, "done", None),
+        (ValueError("x"), "retried", "ValueError"),
+        (Retry("later", after=5), "retried", "fastjobs.core.errors.Retry"),
+        (Snooze("later", after=5), "held back", None),
+        (Permanent("never"), "failed", "fastjobs.core.errors.Permanent"),
+        (SystemExit(3), "retried", "RuntimeError"),
+        (asyncio.CancelledError(), "retried", "RuntimeError"),
+    ],
+    ids=["done", "error", "retry", "snooze", "permanent", "exit", "cancelled"],
+)
+@pytest.mark.parametrize("runs", ["async", "thread"])
+async def test_a_run_says_how_it_ended(
+    new_queue: NewQueue,
+    spans: Spans,
+    raised: BaseException | None,
+    outcome: str,
+    error: str | None,
+    runs: str,
+) -> None:
+    queue = new_queue()
+
+    async def on_loop() -> None:
+        if raised is not None:
+            raise raised
+
+    def in_thread() -> None:
+        with spans.tracer.start_as_current_span("inside"):
+            if raised is not None:
+                raise raised
+
+    kind = queue.kind("mail")(on_loop if runs == "async" else in_thread)
+    await kind.push(None)
+    await queue.drain()
+    span = spans.one("process mail")
+    assert about(span)["fastjobs.outcome"] == outcome
+    assert about(span).get("error.type") == error
+    assert span.status.status_code is (StatusCode.UNSET if error is None else StatusCode.ERROR)
+    assert len(errors(span)) == (error is not None)
+    if runs == "thread":
+        assert spans.tree()["inside"] == "process mail"
+
+
+async def test_a_payload_that_does_not_fit_is_a_run_that_failed(new_queue: NewQueue, spans: Spans) -> None:
+    store = Memory()
+    queue = new_queue(store=store)
+    queue.kind("mail")(_takes_a_number)
+    await store.push([NewJob(kind="mail", payload='"seven"')])
+    await queue.drain()
+    span = spans.one("process mail")
+    assert (about(span)["fastjobs.outcome"], about(span)["error.type"]) == (
+        "failed",
+        "fastjobs.core.errors.PayloadError",
+    )
+
+
+async def _takes_a_number(user: int) -> None: ...
+
+
+async def test_a_timeout_is_its_runs_error(new_queue: NewQueue, spans: Spans, clock: Clock) -> None:
+    queue = new_queue()
+    began = anyio.Event()
+
+    @queue.kind("mail", timeout=5)
+    async def mail(user: int) -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    async with queue.running():
+        await mail.push(7)
+        await clock.pass_time(0)
+        await began.wait()
+        await clock.pass_time(6)
+        span = spans.one("process mail")
+    assert (about(span)["fastjobs.outcome"], about(span)["error.type"]) == ("retried", "TimeoutError")
+
+
+async def test_a_run_that_is_stopped_with_the_queue_is_nobodys_error(
+    new_queue: NewQueue, spans: Spans, clock: Clock
+) -> None:
+    queue = new_queue(grace=0)
+    began = anyio.Event()
+
+    @queue.kind("mail")
+    async def mail(user: int) -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    async with queue.running():
+        await mail.push(7)
+        await clock.pass_time(0)
+        await began.wait()
+    span = spans.one("process mail")
+    assert about(span)["fastjobs.outcome"] == "retried"
+    assert "error.type" not in about(span)
+    assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_a_run_that_is_left_behind_as_the_queue_stops_has_its_span(
+    new_queue: NewQueue, spans: Spans, clock: Clock
+) -> None:
+    queue = new_queue(grace=0)
+    began = anyio.Event()
+
+    @queue.kind("mail")
+    async def mail(user: int) -> None:
+        began.set()
+        while True:
+            try:
+                await anyio.sleep_forever()
+            except asyncio.CancelledError:
+                continue
+
+    async with queue.running():
+        await mail.push(7)
+        await clock.pass_time(0)
+        await began.wait()
+    assert about(spans.one("process mail"))["fastjobs.outcome"] == "retried"
+
+
+async def test_a_run_whose_claim_is_gone_says_so(new_queue: NewQueue, spans: Spans, clock: Clock) -> None:
+    class Told(Memory):
+        job: Job
+
+        async def claim(self, *args: Any, **kwargs: Any) -> Any:
+            claimed = await super().claim(*args, **kwargs)
+            for self.job in claimed.jobs:
+                pass
+            return claimed
+
+    store = Told(clock=clock)
+    queue = new_queue(store=store, hold=3)
+    began = anyio.Event()
+
+    @queue.kind("mail", timeout=600)
+    async def mail(user: int) -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    async with queue.running():
+        await mail.push(7)
+        await clock.pass_time(0)
+        await began.wait()
+        await store.mark([Done(store.job.id, store.job.claim)])  # another instance has ended it
+        await clock.pass_time(4, turns=30)
+        span = spans.one("process mail")
+    assert about(span)["error.type"] == "fastjobs.core.errors.ClaimLost"
+    assert about(span)["fastjobs.outcome"] == "retried"
+
+
+async def test_a_done_in_is_done_once_the_store_has_said_so(
+    new_queue: NewQueue, spans: Spans, tmp_path: Path, clock: Clock
+) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'app.db'}")
+    sqlite.configure(engine)
+    queue = new_queue(store=SQLStore(engine, clock=clock), poll=1000)
+
+    @queue.kind("mail", attempts=1)
+    async def mail(commits: bool) -> None:
+        async with AsyncSession(engine) as session:
+            await current_job().done_in(session)
+            if commits:
+                await session.commit()
+
+    async with queue.running(run=False):
+        await mail.push(True)
+        await mail.push(False)
+        assert await queue.drain() == 2
+    await engine.dispose()
+    done, forgotten = spans.of("process mail")
+    assert about(done)["fastjobs.outcome"] == "done"
+    assert done.status.status_code is StatusCode.UNSET
+    assert about(forgotten)["fastjobs.outcome"] == "failed"
+    assert about(forgotten)["error.type"] == "fastjobs.core.errors.NotCommitted"
+
+
+# Pushes.
+
+
+async def test_push_many_is_one_span_that_says_how_many(new_queue: NewQueue, spans: Spans) -> None:
+    queue = new_queue()
+    mail = queue.kind("mail", unique=True)(_takes_a_number)
+    await mail.push_many([1, 2, 2])
+    send = spans.one("send mail")
+    assert about(send)["messaging.batch.message_count"] == 3
+    assert about(send)["fastjobs.pushed"] == 2
+    assert "messaging.message.id" not in about(send)
+    await queue.drain()
+    assert [links(each) for each in spans.of("process mail")] == [[context(send).span_id]] * 2
+    spans.clear()
+    assert await mail.push_many([]) == []
+    assert list(spans.all) == []
+
+
+async def test_a_unique_push_that_finds_its_job_leaves_it_in_the_first_ones_trace(
+    new_queue: NewQueue, spans: Spans
+) -> None:
+    for unique in (True, Unique(latest=True)):
+        spans.clear()
+        queue = new_queue()
+        mail = queue.kind("mail", unique=unique)(_takes_a_number)
+        with spans.tracer.start_as_current_span("first"):
+            first = await mail.push(1)
+        with spans.tracer.start_as_current_span("second"):
+            second = await mail.push(1)
+        await queue.drain()
+        sends = spans.of("send mail")
+        assert links(spans.one("process mail")) == [context(sends[0]).span_id]
+        if second is None:
+            assert about(sends[1])["fastjobs.pushed"] == 0
+        else:
+            assert about(sends[1])["messaging.message.id"] == first
+
+
+async def test_a_push_that_fails_is_its_spans_error(new_queue: NewQueue, spans: Spans) -> None:
+    class Down(Memory):
+        async def push(self, jobs: Any) -> Any:
+            raise ConnectionError("no database")
+
+    mail = new_queue(store=Down()).kind("mail")(_takes_a_number)
+    with pytest.raises(ConnectionError):
+        await mail.push(7)
+    send = spans.one("send mail")
+    assert send.status.status_code is StatusCode.ERROR
+    assert about(send)["error.type"] == "ConnectionError"
+    assert not get_current_span().get_span_context().is_valid
+
+
+async def test_a_push_that_is_refused_before_the_store_is_asked_makes_no_span(
+    new_queue: NewQueue, spans: Spans
+) -> None:
+    mail = new_queue().kind("mail")(_takes_a_number)
+    with pytest.raises(PayloadError):
+        await mail.push("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert list(spans.all) == []
+
+
+async def test_the_store_is_asked_within_the_pushs_span(new_queue: NewQueue, spans: Spans) -> None:
+    class Traced(Memory):
+        async def push(self, jobs: Any) -> Any:
+            with spans.tracer.start_as_current_span("INSERT"):
+                return await super().push(jobs)
+
+    queue = new_queue(store=Traced())
+    mail = queue.kind("mail")(_takes_a_number)
+    await mail.push(1)
+    assert spans.tree() == {"INSERT": "send mail", "send mail": None}
+    spans.clear()
+    await mail.in_(Traced()).push(1)
+    assert spans.tree() == {"INSERT": "send mail", "send mail": None}
+
+
+async def test_each_way_to_push_has_its_span_and_carries_it(new_queue: NewQueue, spans: Spans) -> None:
+    store = Memory()
+    queue = new_queue(store=store)
+    mail = queue.kind("mail")(_takes_a_number)
+
+    async def in_a_store() -> None:
+        pushed = mail.in_(store).push(1)
+        with spans.tracer.start_as_current_span("another"):  # it carries the context of its call
+            await pushed
+
+    async def in_a_store_many() -> None:
+        await mail.in_(store).push_many([1])
+
+    ways: dict[str, Callable[[], Any]] = {
+        "push": lambda: mail.push(1),
+        "push at": lambda: mail.push(1, after=0),
+        "push_many": lambda: mail.push_many([1]),
+        "in_": in_a_store,
+        "in_ many": in_a_store_many,
+        "sync": lambda: asyncio.to_thread(mail.sync.push, 1),
+        "sync many": lambda: asyncio.to_thread(mail.sync.push_many, [1]),
+    }
+    async with queue.running(run=False):
+        for way, push in ways.items():
+            spans.clear()
+            with spans.tracer.start_as_current_span(way):
+                await push()
+                assert trace.get_current_span().get_span_context() != context(spans.one("send mail")), way
+            await queue.drain()
+            assert spans.tree()["send mail"] == way
+            assert spans.tree()["process mail"] == "send mail", way
+
+
+async def test_a_sync_push_on_the_loops_thread_ends_its_span_with_the_error(
+    new_queue: NewQueue, spans: Spans
+) -> None:
+    mail = new_queue().kind("mail")(_takes_a_number)
+    with pytest.raises(Exception, match="would block"):
+        mail.sync.push(1)
+    assert about(spans.one("send mail"))["error.type"] == "fastjobs.core.errors.QueueError"
+
+
+async def test_a_handlers_push_is_in_its_runs_trace(new_queue: NewQueue, spans: Spans) -> None:
+    queue = new_queue()
+    second = queue.kind("second")(_nothing)
+
+    @queue.kind("first")
+    async def first() -> None:
+        await second.push()
+
+    await first.push()
+    await queue.drain()
+    assert spans.tree() == {
+        "send first": None,
+        "process first": "send first",
+        "send second": "process first",
+        "process second": "send second",
+    }
+
+
+async def test_a_schedules_job_begins_a_trace_of_its_own(
+    new_queue: NewQueue, spans: Spans, clock: Clock
+) -> None:
+    queue = new_queue()
+    ran = anyio.Event()
+
+    @queue.kind("nightly")
+    async def nightly() -> None:
+        ran.set()
+
+    nightly.schedule(Every(minutes=1))
+    async with queue.running():
+        await clock.pass_time(70, turns=30)
+        await ran.wait()
+        await clock.pass_time(1, turns=30)
+    assert spans.of("send nightly") == []
+    run = spans.of("process nightly")[0]
+    assert run.parent is None
+    assert run.links == ()
+
+
+# Options, and what came with the request.
+
+
+async def test_with_link_only_a_run_begins_a_trace_of_its_own_that_is_linked_to_the_push(
+    new_queue: NewQueue, spans: Spans
+) -> None:
+    queue = new_queue(trace={"link_only": True})
+
+    @queue.kind("mail", attempts=1)
+    async def mail() -> None:
+        with spans.tracer.start_as_current_span("smtp"):
+            raise ValueError
+
+    @mail.on_fail
+    async def tell(error: Exception) -> None: ...
+
+    with spans.tracer.start_as_current_span("request"):
+        await mail.push()
+    await queue.drain()
+    assert spans.tree() == {
+        "request": None,
+        "send mail": "request",
+        "smtp": "process mail",
+        "process mail": None,
+        "on_fail mail": None,
+    }
+    send = context(spans.one("send mail")).span_id
+    assert links(spans.one("process mail")) == links(spans.one("on_fail mail")) == [send]
+    assert len(traces(spans.all)) == 3
+
+
+def inbound(flags: int, state: str | None = None) -> NonRecordingSpan:
+    kept = TraceState.from_header([state]) if state else None
+    return NonRecordingSpan(SpanContext(0xABC << 64, 77, True, TraceFlags(flags), kept))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [0, 1, 2, 3],
+    ids=["unsampled", "sampled", "unsampled and random", "sampled and random"],
+)
+async def test_the_requests_sampling_is_the_jobs(clock: Clock, flags: int) -> None:
+    spans = Spans(ParentBased(DEFAULT_ON))
+    queue = Queue(Memory(clock=clock), clock=clock, carry=[CarryTrace(tracer_provider=spans.provider)])
+    seen: list[SpanContext] = []
+
+    @queue.kind("mail")
+    async def mail() -> None:
+        seen.append(get_current_span().get_span_context())
+        with spans.tracer.start_as_current_span("smtp"):
+            await anyio.lowlevel.checkpoint()
+
+    with trace.use_span(inbound(flags)):
+        await mail.push()
+    await queue.drain()
+    assert seen[0].trace_id == 0xABC << 64
+    assert seen[0].trace_flags.sampled == bool(flags & 1)
+    assert {each.name for each in spans.all} == (
+        {"send mail", "process mail", "smtp"} if flags & 1 else set[str]()
+    )
+
+
+async def test_a_push_that_is_sampled_away_takes_its_run_with_it(clock: Clock) -> None:
+    spans = Spans(ParentBased(ALWAYS_OFF))
+    carry = CarryTrace(tracer_provider=spans.provider)
+    store = Memory(clock=clock)
+    queue = Queue(store, clock=clock, carry=[carry])
+    seen: list[SpanContext] = []
+
+    @queue.kind("mail")
+    async def mail() -> None:
+        seen.append(get_current_span().get_span_context())
+
+    await mail.push()
+    await queue.drain()
+    assert list(spans.all) == []
+    assert seen[0].is_valid
+    assert not seen[0].trace_flags.sampled
+
+
+async def test_an_instance_that_does_not_record_hands_on_the_trace_it_was_given(clock: Clock) -> None:
+    # No provider was ever set in this process: opentelemetry-api alone.
+    store = Memory(clock=clock)
+    queue = Queue(store, clock=clock, carry=[CarryTrace(tracer_provider=trace.NoOpTracerProvider())])
+    seen: list[SpanContext] = []
+
+    @queue.kind("mail")
+    async def mail() -> None:
+        seen.append(get_current_span().get_span_context())
+
+    with trace.use_span(inbound(1, "vendor=abc")):
+        await mail.push()
+    await mail.push()
+    await queue.drain()
+    assert (seen[0].trace_id, seen[0].span_id) == (0xABC << 64, 77)
+    assert seen[0].trace_state.to_header() == "vendor=abc"
+    assert not seen[1].is_valid
+
+
+async def test_a_long_tracestate_costs_no_push(new_queue: NewQueue, spans: Spans) -> None:
+    queue = new_queue()
+    carried: list[Any] = []
+
+    @queue.kind("mail")
+    async def mail() -> None:
+        carried.append(current_job().carried)
+
+    for length in (400, 5000):
+        state = ",".join(f"k{n}={'x' * (length // 20)}" for n in range(20))
+        with trace.use_span(inbound(1, state)):
+            await mail.push()
+    await queue.drain()
+    assert [set(each) for each in carried] == [{"traceparent", "tracestate"}, {"traceparent"}]
+
+
+async def test_spans_of_a_kind_of_any_name_are_named_after_it(new_queue: NewQueue, spans: Spans) -> None:
+    queue = new_queue()
+    kind = queue.kind("a.b:c_d-9")(_nothing)
+    await kind.push()
+    await queue.drain()
+    assert {each.name for each in spans.all} == {"send a.b:c_d-9", "process a.b:c_d-9"}
+    assert {each.kind for each in spans.all} == {SpanKind.PRODUCER, SpanKind.CONSUMER}
+
+
+async def test_an_error_that_is_long_or_whose_text_raises_makes_a_small_event(
+    new_queue: NewQueue, spans: Spans
+) -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    queue = new_queue()
+
+    @queue.kind("deep", attempts=1)
+    async def deep(depth: int) -> None:
+        if depth > 200:
+            raise ValueError("x" * 10_000_000)
+        await deep.handler(depth + 1)
+
+    @queue.kind("unspeakable", attempts=1)
+    async def unspeakable() -> None:
+        raise Unspeakable
+
+    await deep.push(0)
+    await unspeakable.push()
+    await queue.drain()
+    (error,) = errors(spans.one("process deep"))
+    assert len(str(error["exception.message"])) <= 1024
+    assert len(str(error["exception.stacktrace"])) <= 16_384
+    (error,) = errors(spans.one("process unspeakable"))
+    assert "its str() raised RuntimeError" in str(error["exception.message"])
+
+
+async def test_a_plain_handler_in_a_thread_is_in_its_runs_span_and_so_is_what_it_pushes(
+    new_queue: NewQueue, spans: Spans
+) -> None:
+    queue = new_queue()
+    threads: list[int] = []
+    second = queue.kind("second")(_nothing)
+
+    @queue.kind("mail")
+    def mail() -> None:
+        threads.append(threading.get_ident())
+        with spans.tracer.start_as_current_span("smtp"):
+            second.sync.push()
+
+    async with queue.running(run=False):
+        await mail.push()
+        await queue.drain()
+    assert threads != [threading.get_ident()]
+    assert spans.tree()["smtp"] == "process mail"
+    assert spans.tree()["send second"] == "smtp"
+
+
+async def test_the_queues_own_loops_have_libraries_make_no_spans(
+    new_queue: NewQueue, spans: Spans, clock: Clock
+) -> None:
+    from opentelemetry.instrumentation.utils import is_instrumentation_enabled
+
+    asked: dict[str, bool] = {}
+
+    class Traced(Memory):
+        async def claim(self, *args: Any, **kwargs: Any) -> Any:
+            asked["claim"] = is_instrumentation_enabled()
+            return await super().claim(*args, **kwargs)
+
+        async def mark(self, marks: Any) -> Any:
+            asked["mark"] = is_instrumentation_enabled()
+            return await super().mark(marks)
+
+        async def push(self, jobs: Any) -> Any:
+            asked["push"] = is_instrumentation_enabled()
+            return await super().push(jobs)
+
+    queue = new_queue(store=Traced(clock=clock))
+
+    @queue.kind("mail")
+    async def mail() -> None:
+        asked["handler"] = is_instrumentation_enabled()
+
+    async with queue.running():
+        await mail.push()
+        await clock.pass_time(1, turns=30)
+    assert asked == {"claim": False, "mark": False, "push": True, "handler": True}
