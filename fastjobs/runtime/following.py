@@ -81,7 +81,7 @@ class Followed:
 
 def begin(followers: Followers, run: Run, on_fail: bool) -> None:
     """A run begins, in the current context, which is its own."""
-    runs: list[FollowedRun] = []
+    runs: list[tuple[Carrier, FollowedRun]] = []
     for each in followers:
         try:
             found = each.running(run.job, run.carried, run.waited, on_fail=on_fail)
@@ -89,18 +89,18 @@ def begin(followers: Followers, run: Run, on_fail: bool) -> None:
             _say(each, error)
         else:
             if found is not None:
-                runs.append(found)
+                runs.append((each, found))
     run.followed = runs
 
 
 def end(run: Run, outcome: Outcome | None, error: BaseException | None) -> None:
     """A run has ended; once."""
     runs, run.followed = run.followed, ()
-    for each in runs:
+    for carrier, each in runs:
         try:
             each.end(outcome, error)
         except BaseException as raised:
-            _say(each, raised)
+            _say(carrier, raised)
 
 
 def unseen(followers: Followers) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fastjobs.core.carrier import FollowedRun, unpacked
+from fastjobs.core.carrier import Carrier, FollowedRun, unpacked
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import ClaimLost
 from fastjobs.core.job import Job
@@ -56,7 +56,7 @@ class Run:
         """The task that drives its handler."""
         self.ending: ending.Ending | None = None
         """Its done_in, if its handler called it."""
-        self.followed: Sequence[FollowedRun] = ()
+        self.followed: Sequence[tuple[Carrier, FollowedRun]] = ()
         """Who is to be told of its end."""
         self.drive: Drive | None = None
         self.off_loop = False
