@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fastjobs.core.carrier import Carrier, FollowedPush, FollowedRun, Follower
+from fastjobs.core.carrier import Carrier, FollowedPush, Follower
 from fastjobs.core.outcome import Outcome
 from fastjobs.runtime.lines import say_error
 
@@ -15,22 +15,13 @@ if TYPE_CHECKING:
 Followers = Sequence[Follower]
 
 
-Pushes = dict[int, tuple[Carrier, FollowedPush]]
-"""What each follows a push by. Found by the carrier's id(), as not every object can be a key."""
-
-
-def followed(followers: Followers, kind: str, count: int) -> Pushes:
-    """A push begins. Those that don't follow it are left out."""
-    found: Pushes = {}
-    for each in followers:
-        try:
-            push = each.pushing(kind, count)
-        except Exception as error:
-            _say(each, error)
-        else:
-            if push is not None:
-                found[id(each)] = each, push
-    return found
+def pushing(follower: Follower, kind: str, count: int) -> FollowedPush | None:
+    """A push begins: what it follows it by, if it does."""
+    try:
+        return follower.pushing(kind, count)
+    except Exception as error:
+        _say(follower, error)
+        return None
 
 
 class Followed:
@@ -38,7 +29,7 @@ class Followed:
 
     __slots__ = ("_pushes",)
 
-    def __init__(self, pushes: Pushes) -> None:
+    def __init__(self, pushes: Sequence[tuple[Carrier, FollowedPush]]) -> None:
         self._pushes = pushes
 
     def through(self, push: Callable[[], list[str | None]]) -> list[str | None]:
@@ -64,7 +55,7 @@ class Followed:
         return ids
 
     def _begin(self) -> None:
-        for carrier, push in self._pushes.values():
+        for carrier, push in self._pushes:
             try:
                 push.begin()
             except Exception as error:
@@ -72,7 +63,7 @@ class Followed:
 
     def end(self, ids: list[str | None] | None, error: BaseException | None) -> None:
         """It was answered, or failed. The last that began ends first, as each sets back what it has set."""
-        for carrier, push in reversed(self._pushes.values()):
+        for carrier, push in reversed(self._pushes):
             try:
                 push.end(ids, error)
             except Exception as raised:
@@ -81,7 +72,6 @@ class Followed:
 
 def begin(followers: Followers, run: Run, on_fail: bool) -> None:
     """A run begins, in the current context, which is its own."""
-    runs: list[tuple[Carrier, FollowedRun]] = []
     for each in followers:
         try:
             found = each.running(run.job, run.carried, run.waited, on_fail=on_fail)
@@ -89,8 +79,7 @@ def begin(followers: Followers, run: Run, on_fail: bool) -> None:
             _say(each, error)
         else:
             if found is not None:
-                runs.append((each, found))
-    run.followed = runs
+                run.followed = (*run.followed, (each, found))
 
 
 def end(run: Run, outcome: Outcome | None, error: BaseException | None) -> None:

@@ -299,12 +299,11 @@ class Queue:
 
         `store` is the one that is pushed to, None for the queue's own. One that doesn't keep it carries nothing.
         """
-        carry = self._settings.carry
-        if not carry:
+        if not self._settings.carriers:
             return None, None
         store = self._store if store is None else store
         keeps = store is None or supports(store, Extra.CARRY)
-        return gather(carry, self._settings.followers, kind, count, keeps=keeps)
+        return gather(self._settings.carriers, kind, count, keeps=keeps)
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         """Pushes jobs and wakes the workers."""

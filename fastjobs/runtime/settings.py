@@ -34,8 +34,10 @@ class Settings:
     hold: int
     """Microseconds."""
     carry: tuple[Carrier, ...]
+    carriers: tuple[tuple[Carrier, Follower | None], ...]
+    """Each, and itself again where it also follows each push and each run."""
     followers: tuple[Follower, ...]
-    """Those of `carry` that also follow each push and each run."""
+    """Those that do."""
     observe: Callable[[Ran], object] | None
     permanent: Predicate | None
     max_payload: int
@@ -106,7 +108,8 @@ def settings(
             grace=micros(grace, "grace") / SECOND,
             hold=micros(hold, "hold", least=100_000),
             carry=tuple(carry),
-            followers=tuple(cast("Follower", each) for each in carry if hasattr(each, "pushing")),
+            carriers=tuple((each, _follower(each)) for each in carry),
+            followers=tuple(found for each in carry if (found := _follower(each)) is not None),
             observe=observe,
             permanent=predicate(permanent, "permanent="),
             max_payload=max_payload,
@@ -116,6 +119,10 @@ def settings(
         raise
     except ValueError as bad:
         raise RegistrationError(str(bad)) from None
+
+
+def _follower(carrier: Carrier) -> Follower | None:
+    return None if getattr(carrier, "pushing", None) is None else cast("Follower", carrier)
 
 
 def with_workers(settings: Settings, workers: int | None) -> Settings:

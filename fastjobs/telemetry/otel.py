@@ -14,7 +14,17 @@ from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanKind, Tracer, TracerProvider
+from opentelemetry.trace import (
+    INVALID_SPAN_CONTEXT,
+    NonRecordingSpan,
+    ProxyTracerProvider,
+    Span,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    Tracer,
+    TracerProvider,
+)
 from opentelemetry.util.types import AttributeValue
 
 from fastjobs.core.job import Job
@@ -29,6 +39,9 @@ BAGGAGE = "baggage"
 MOST_BAGGAGE = 1024
 """How many bytes of baggage go with a job. It's whole entries: those that don't fit are left out."""
 
+_SAMPLED = TraceFlags.SAMPLED
+_OFTEN = 1000
+"""How many pushes and runs ask each whether an SDK has been set up since; then one of 16 does."""
 _SUPPRESSED = "suppress_instrumentation"
 """The name by which instrumentations of libraries ask whether they're to make no spans."""
 _baggage = W3CBaggagePropagator()
@@ -81,6 +94,8 @@ class CarryTrace:
         self._link_only = link_only
         self._baggage = baggage
         self._tracer: Tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
+        self._has_sdk = tracer_provider is not None
+        self._asked = 0
 
     def carry(self, into: MutableMapping[str, str]) -> None:
         """The span that is current, and the baggage if it's asked for."""
@@ -93,53 +108,82 @@ class CarryTrace:
         if self._baggage:
             _restore_baggage(carried)
 
-    def pushing(self, kind: str, count: int) -> _Push:
-        """A span for the push."""
+    def pushing(self, kind: str, count: int) -> _Push | None:
+        """A span for the push; None where it wouldn't be recorded, and the current span's place says as much."""
+        if not (self._has_sdk or self._finds_sdk()):
+            return None
+        before = trace.get_current_span().get_span_context()
+        if before.is_valid and not (before.is_remote or before.trace_flags & _SAMPLED):
+            return None  # the request's own span was sampled away here, so that its child would be too
         name, common = _of(names.SEND, kind)
-        about = dict(common)
-        if count > 1:
-            about[names.BATCH_COUNT] = count
-        if (request := request_id()) is not None:
-            about[names.CONVERSATION_ID] = request
-        span = self._tracer.start_span(
-            name,
-            kind=SpanKind.PRODUCER,
-            attributes=about,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
+        span = self._tracer.start_span(name, kind=SpanKind.PRODUCER, attributes=common)
+        if span.is_recording():
+            if count > 1:
+                span.set_attribute(names.BATCH_COUNT, count)
+            if (request := request_id()) is not None:
+                span.set_attribute(names.CONVERSATION_ID, request)
+        elif _says(span, before):
+            return None
         return _Push(self._carry, span, count)
 
     def running(self, job: Job, carried: Mapping[str, str], waited: float, *, on_fail: bool) -> _Run | None:
         """A span for the run, current in the run's own context."""
-        push = trace_context.read(carried) if self._link_only else trace.get_current_span().get_span_context()
-        has_push = push is not None and push.is_valid
+        if not (self._has_sdk or self._finds_sdk()):
+            return None
+        before = trace.get_current_span().get_span_context()
+        push = (trace_context.read(carried) or INVALID_SPAN_CONTEXT) if self._link_only else before
         name, common = _of(names.ON_FAIL if on_fail else names.PROCESS, job.kind)
-        about = {**common, names.MESSAGE_ID: job.id, names.ATTEMPT: job.attempts}
+        span = self._tracer.start_span(
+            name,
+            kind=SpanKind.INTERNAL if on_fail else SpanKind.CONSUMER,
+            # What a sampler may ask for. The rest is for spans that are recorded.
+            attributes=common,
+        )
+        if not span.is_recording():
+            if not _says(span, before):
+                contexts.attach(trace.set_span_in_context(span))
+            return None
+        contexts.attach(trace.set_span_in_context(span))
+        if push.is_valid:
+            span.add_link(push)
+        about: Attributes = {names.MESSAGE_ID: job.id, names.ATTEMPT: job.attempts}
         if not on_fail:
             about[names.WAITED] = waited
         if (request := carried_id(carried)) is not None:
             about[names.CONVERSATION_ID] = request
-        span = self._tracer.start_span(
-            name,
-            kind=SpanKind.INTERNAL if on_fail else SpanKind.CONSUMER,
-            attributes=about,
-            links=(Link(push),) if push is not None and has_push else (),
-            record_exception=False,
-            set_status_on_exception=False,
-        )
-        if span.get_span_context().is_valid:
-            contexts.attach(trace.set_span_in_context(span))
-        return _Run(span) if span.is_recording() else None
+        span.set_attributes(about)
+        return _Run(span)
 
     def unseen(self) -> None:
         """Has no instrumentation of a library make spans for what the queue's own loops do."""
         contexts.attach(contexts.set_value(_SUPPRESSED, True))
 
+    def _finds_sdk(self) -> bool:
+        """Whether there is an SDK by now. Without one there are no spans, and nothing is done for them."""
+        self._asked += 1
+        if self._asked > _OFTEN and self._asked % 16:
+            return False  # whoever has done without for so long hardly ever sets one up, and the question takes time
+        self._has_sdk = not isinstance(trace.get_tracer_provider(), ProxyTracerProvider)
+        return self._has_sdk
+
     def _carry(self, span: Span, into: MutableMapping[str, str]) -> None:
         trace_context.write(span.get_span_context(), into)
         if self._baggage:
             _carry_baggage(into)
+
+
+class _Carried(NonRecordingSpan):
+    """The span that a job was pushed in, as it was carried. It's read as someone asks: without an SDK few ever do."""
+
+    def __init__(self, carried: Mapping[str, str]) -> None:
+        self._carried: Mapping[str, str] | None = carried
+        self._context = INVALID_SPAN_CONTEXT
+
+    def get_span_context(self) -> SpanContext:
+        if self._carried is not None:
+            self._context = trace_context.read(self._carried) or INVALID_SPAN_CONTEXT
+            self._carried = None
+        return self._context
 
 
 class _Push:
@@ -209,10 +253,15 @@ def _of(operation: str, kind: str) -> tuple[str, Attributes]:
     return f"{operation} {kind}", about
 
 
+def _says(span: Span, current: SpanContext) -> bool:
+    """Whether the current place says the same as a span that isn't recorded: what is made in it is recorded or not."""
+    found = span.get_span_context()
+    return found.trace_id == current.trace_id and found.trace_flags == current.trace_flags
+
+
 def _restore_trace(carried: Mapping[str, str]) -> None:
-    found = trace_context.read(carried)
-    if found is not None:
-        contexts.attach(trace.set_span_in_context(NonRecordingSpan(found)))
+    if trace_context.PARENT in carried:
+        contexts.attach(trace.set_span_in_context(_Carried(carried)))
 
 
 def _restore_baggage(carried: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ MOST_STATE = 512
 """How long a `tracestate` may be. A longer one is left out: it came with a request, and its job has but 4 KB."""
 
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?\Z", re.ASCII)
+_FLAGS = [f"{flags:02x}" for flags in range(256)]
 _NO_STATE = TraceState()
 
 
@@ -23,11 +24,12 @@ def write(context: SpanContext, into: MutableMapping[str, str]) -> None:
     """Puts it in, if it's any."""
     if not context.is_valid:
         return
-    into[PARENT] = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 0xFF:02x}"
-    if context.trace_state:
-        state = context.trace_state.to_header()
-        if len(state) <= MOST_STATE:
-            into[STATE] = state
+    trace_id, span_id, _, flags, state, _ = context
+    into[PARENT] = f"00-{trace_id.to_bytes(16).hex()}-{span_id.to_bytes(8).hex()}-{_FLAGS[flags & 0xFF]}"
+    if state:
+        text = state.to_header()
+        if len(text) <= MOST_STATE:
+            into[STATE] = text
 
 
 def read(carried: Mapping[str, str]) -> SpanContext | None:

@@ -251,7 +251,7 @@ def test_half_a_follower_is_refused(new_queue: NewQueue, missing: str) -> None:
 
 def test_an_async_one_is_refused(new_queue: NewQueue) -> None:
     class Late(Follows):
-        async def running(self, *args: Any, **kwargs: Any) -> Any: ...  # type: ignore[override]
+        async def running(self, *args: Any, **kwargs: Any) -> Any: ...  # type: ignore[override]  # pyright: ignore
 
     with pytest.raises(
         RegistrationError, match="carry, restore, pushing, running and unseen are called and not"

@@ -77,7 +77,10 @@ class App:
 
     def __init__(self, spans: Spans, engine: AsyncEngine, sync_engine: Engine, telemetry: Any) -> None:
         self.ended = threading.Semaphore(0)
-        carry = [fastjobs.CarryRequestID(), fastjobs.CarryTrace(tracer_provider=spans.provider)]
+        carry: list[fastjobs.Carrier] = [
+            fastjobs.CarryRequestID(),
+            fastjobs.CarryTrace(tracer_provider=spans.provider),
+        ]
         self.queue = fastjobs.Queue(fastjobs.SQLStore(engine), carry=carry, observe=self._observe, poll=0.05)
 
         @self.queue.kind("mail", backoff=0)

@@ -58,7 +58,8 @@ class Opened:
         # begins, commits or closes anything, as that is the writer's to do.
         # Not by create_engine and Engine.connect, which an app's tracing may have wrapped for every engine there is.
         dialect = SQLiteDialect_pysqlite(dbapi=SQLiteDialect_pysqlite.import_dbapi())
-        pool = StaticPool(lambda: _Lent(self.raw), dialect=dialect)
+        lend: Callable[[], Any] = lambda: _Lent(self.raw)  # noqa: E731
+        pool = StaticPool(lend, dialect=dialect)
         self.engine = Engine(pool, dialect, make_url("sqlite://"), hide_parameters=True)
 
     @contextlib.contextmanager
