@@ -266,7 +266,7 @@ def _restore_trace(carried: Mapping[str, str]) -> None:
 
 def _restore_baggage(carried: Mapping[str, str]) -> None:
     text = carried.get(BAGGAGE)
-    if text is not None and len(text) <= MOST_BAGGAGE:
+    if text is not None and len(text) <= MOST_BAGGAGE and text.isascii():
         contexts.attach(_baggage.extract({BAGGAGE: text}))
 
 

@@ -42,6 +42,7 @@ def read(carried: Mapping[str, str]) -> SpanContext | None:
     if found is None or found[1] == "ff" or (found[1] == "00" and found[5] is not None):
         return None
     state = carried.get(STATE)
-    kept = TraceState.from_header([state]) if state and len(state) <= MOST_STATE else _NO_STATE
+    is_sound = state and len(state) <= MOST_STATE and state.isascii()  # what isn't would be logged as it is
+    kept = TraceState.from_header([state]) if state and is_sound else _NO_STATE
     context = SpanContext(int(found[2], 16), int(found[3], 16), True, TraceFlags(int(found[4], 16)), kept)
     return context if context.is_valid else None

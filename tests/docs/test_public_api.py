@@ -63,18 +63,22 @@ def test_a_star_import_gives_the_public_list() -> None:
     assert set(fastjobs.__all__) <= set(names)
 
 
-def test_a_missing_package_names_the_extra_to_install() -> None:
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("SQLStore", "sqlalchemy", "sqlite"), ("CarryTrace", "opentelemetry", "otel")],
+)
+def test_a_missing_package_names_the_extra_to_install(name: str, package: str, extra: str) -> None:
     program = (
-        "import sys; sys.modules['sqlalchemy'] = None\n"  # as where it isn't installed
+        f"import sys; sys.modules['{package}'] = None\n"  # as where it isn't installed
         "import fastjobs\n"
-        "try: fastjobs.SQLStore\n"
+        f"try: fastjobs.{name}\n"
         "except ImportError as error: print(error)\n"
     )
     told = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
     ).stdout
     assert (
-        told == 'fastjobs.SQLStore needs sqlalchemy, which isn\'t installed: pip install "fastjobs[sqlite]"\n'
+        told == f'fastjobs.{name} needs {package}, which isn\'t installed: pip install "fastjobs[{extra}]"\n'
     )
 
 
