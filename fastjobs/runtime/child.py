@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from fastjobs.core.carrier import Carrier
+from fastjobs.core.errors import StoreError
 from fastjobs.core.payload import Codec
 from fastjobs.runtime.carrying import restore
 from fastjobs.runtime.crossing import Reference, found, made, told
@@ -22,6 +23,31 @@ from fastjobs.runtime.lines import say_error
 from fastjobs.runtime.threads import outcome
 
 STARTED = b"started"
+REPORT = b"progress:"
+
+
+class _Reports:
+    """Tells the app of the handler's progress for as long as that runs; what comes later is of no job."""
+
+    def __init__(self, asked: Connection, refuses: str | None) -> None:
+        self._asked = asked
+        self._refuses = refuses
+        self._guard = threading.Lock()
+        self._over = False
+
+    def report(self, text: str) -> None:
+        """From any thread of the handler's."""
+        if self._refuses is not None:
+            raise StoreError(self._refuses)
+        with self._guard:
+            if not self._over:
+                self._asked.send_bytes(REPORT + text.encode())
+
+    def end(self) -> None:
+        """The handler has ended."""
+        with self._guard:
+            self._over = True
+
 
 _made = functools.cache(made)
 
@@ -70,10 +96,14 @@ def _one(
     except BaseException as error:  # the app's modules may raise anything as they're imported
         return error
     context = Context()
-    context.run(running_job.set, _Job(CurrentJob(**request["job"])))
+    reports = _Reports(asked, request["keeps_no_progress"])
+    context.run(running_job.set, _Job(CurrentJob(**request["job"], _report=reports.report)))
     context.run(restore, _carriers(request["carriers"]), request["restored"])
     asked.send_bytes(STARTED)
-    return outcome(context, handler.fn, *values)
+    try:
+        return outcome(context, handler.fn, *values)
+    finally:
+        reports.end()
 
 
 def _carriers(named: list[list[str]]) -> list[Carrier]:

@@ -28,6 +28,7 @@ _WHY = {
     Cut.TIMEOUT: "it ran over its timeout",
     Cut.STOP: "the queue stopped",
     Cut.LOST: "its claim was gone",
+    Cut.CANCEL: "its job was cancelled",
 }
 
 _MAKING = 60.0
@@ -118,7 +119,7 @@ class OffLoop:
                 with suppress(RuntimeError):  # the loop was closed
                     threads.loop.call_soon_threadsafe(begun)
 
-            work = Work(self._request(run, context, at), started)
+            work = Work(self._request(run, context, at), started, run.report)
             call = Call(threads.loop, Context(), processes.run, work)
             threads.start(call)
             try:
@@ -151,6 +152,7 @@ class OffLoop:
             "payload": run.job.payload,
             "restored": context.run(self._carry_on, job.carried),
             "carriers": self._stand_ins,
+            "keeps_no_progress": None if run.reports is None else run.reports.refuses,
             "job": {
                 "id": job.id,
                 "kind": job.kind,

@@ -40,6 +40,8 @@ class Settings:
     """Those that do."""
     observe: Callable[[Ran], object] | None
     permanent: Predicate | None
+    keep_failed: int | None
+    """Microseconds; None for ever."""
     max_payload: int
     clock: Clock
 
@@ -60,6 +62,7 @@ def settings(
     carry: Sequence[Carrier],
     observe: Callable[[Ran], object] | None,
     permanent: PermanentIf,
+    keep_failed: Seconds | None,
     max_payload: int,
     clock: Clock,
 ) -> Settings:
@@ -112,6 +115,7 @@ def settings(
             followers=tuple(found for each in carry if (found := _follower(each)) is not None),
             observe=observe,
             permanent=predicate(permanent, "permanent="),
+            keep_failed=None if keep_failed is None else micros(keep_failed, "keep_failed"),
             max_payload=max_payload,
             clock=clock,
         )

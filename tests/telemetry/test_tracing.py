@@ -304,11 +304,11 @@ async def test_a_run_that_is_left_behind_as_the_queue_stops_has_its_span(
 
 async def test_a_run_whose_claim_is_gone_says_so(new_queue: NewQueue, spans: Spans, clock: Clock) -> None:
     class Told(Memory):
-        job: Job
+        latest: Job
 
         async def claim(self, *args: Any, **kwargs: Any) -> Any:
             claimed = await super().claim(*args, **kwargs)
-            for self.job in claimed.jobs:
+            for self.latest in claimed.jobs:
                 pass
             return claimed
 
@@ -325,7 +325,7 @@ async def test_a_run_whose_claim_is_gone_says_so(new_queue: NewQueue, spans: Spa
         await mail.push(7)
         await clock.pass_time(0)
         await began.wait()
-        await store.mark([Done(store.job.id, store.job.claim)])  # another instance has ended it
+        await store.mark([Done(store.latest.id, store.latest.claim)])  # another instance has ended it
         await clock.pass_time(4, turns=30)
         span = spans.one("process mail")
     assert about(span)["error.type"] == "fastjobs.core.errors.ClaimLost"
