@@ -46,6 +46,7 @@ from fastjobs.runtime.looking import JobInfo, KindInfo
 from fastjobs.runtime.queue import Queue
 from fastjobs.store import Cancelled, Extra, Store, supports
 from fastjobs.stores.memory import Memory
+from fastjobs.telemetry.logs import LogFilter, add_log_fields
 from fastjobs.web.middleware import RequestIDMiddleware
 from fastjobs.web.serving import lifespan
 from fastjobs.web.transactions import InTx, SyncInTx, jobs_in_tx
@@ -73,6 +74,8 @@ __all__ = [
     "lifespan", "jobs_in_tx", "InTx", "SyncInTx", "RequestIDMiddleware", "request_id",
     # what goes from a request to its jobs
     "CarryRequestID", "CarryTrace", "Carrier", "Follower",
+    # what is told of it
+    "LogFilter", "add_log_fields",
     # errors
     "FastjobsError", "RegistrationError", "ScheduleError", "StoreError", "QueueError", "PushError", "PayloadError",
     "CarryError", "NotAwaited", "NotCommitted", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",

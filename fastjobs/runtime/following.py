@@ -80,6 +80,7 @@ def begin(followers: Followers, run: Run, on_fail: bool) -> None:
         else:
             if found is not None:
                 run.followed = (*run.followed, (each, found))
+                run.trace_id = getattr(found, "trace_id", run.trace_id)
 
 
 def end(run: Run, outcome: Outcome | None, error: BaseException | None) -> None:

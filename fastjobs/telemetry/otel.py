@@ -226,10 +226,11 @@ class _Push:
 class _Run:
     """A run and its span."""
 
-    __slots__ = ("_span",)
+    __slots__ = ("_span", "trace_id")
 
     def __init__(self, span: Span) -> None:
         self._span = span
+        self.trace_id = f"{span.get_span_context().trace_id:032x}"
 
     def end(self, outcome: Outcome | None, error: BaseException | None) -> None:
         span = self._span
@@ -256,7 +257,10 @@ def _of(operation: str, kind: str) -> tuple[str, Attributes]:
 def _says(span: Span, current: SpanContext) -> bool:
     """Whether the current place says the same as a span that isn't recorded: what is made in it is recorded or not."""
     found = span.get_span_context()
-    return found.trace_id == current.trace_id and found.trace_flags == current.trace_flags
+    # One that is none at all is of a tracer that does nothing, as in an SDK that is disabled.
+    return not found.is_valid or (
+        found.trace_id == current.trace_id and found.trace_flags == current.trace_flags
+    )
 
 
 def _restore_trace(carried: Mapping[str, str]) -> None:

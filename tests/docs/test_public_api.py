@@ -18,7 +18,7 @@ PUBLIC = """
     InTx JobInfo JobState Kind KindInfo Kinds Limiter LostWorker Memory NotAwaited NotCommitted OutOfAttempts Outcome
     PayloadError Permanent PushError Queue QueueError Ran RegistrationError RequestIDMiddleware Retry SQLStore
     Schedule ScheduleError Snooze Store StoreError StoreTimeout SyncInTx Throttle Unique current_job
-    jobs_in_tx lifespan raw request_id sqlite supports
+    add_log_fields jobs_in_tx lifespan raw request_id sqlite supports LogFilter
 """
 
 
