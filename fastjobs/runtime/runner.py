@@ -58,13 +58,14 @@ class Runner:
         self._off_loop.close()
         self._watch.close()
 
-    async def job(self, run: Run, task: asyncio.Task[Any] | None = None) -> Ended[Run]:
+    def job(self, run: Run, task: asyncio.Task[Any] | None = None) -> Coroutine[Any, Any, Ended[Run]]:
         """Runs the job's handler in the current task; raises nothing that the handler raised.
 
         `task` is that one, where the caller knows: before Python 3.12 to ask for it costs a system call.
         """
-        if not self._settings.followers:
-            return await self._job(run, task)
+        return self._followed(run, task) if self._settings.followers else self._job(run, task)
+
+    async def _followed(self, run: Run, task: asyncio.Task[Any] | None) -> Ended[Run]:
         try:
             ended = await self._job(run, task)
         except BaseException:  # it's left behind, and put back

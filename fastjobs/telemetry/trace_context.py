@@ -17,6 +17,7 @@ MOST_STATE = 512
 
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?\Z", re.ASCII)
 _FLAGS = [f"{flags:02x}" for flags in range(256)]
+_FLAGS_OF = {text: TraceFlags(flags) for flags, text in enumerate(_FLAGS)}
 _NO_STATE = TraceState()
 
 
@@ -38,11 +39,14 @@ def read(carried: Mapping[str, str]) -> SpanContext | None:
     if text is None:
         return None
     found = _PARENT.match(text)
-    # A later version may have more behind these four, and keeps their meaning; 00 has no more, and ff is none.
-    if found is None or found[1] == "ff" or (found[1] == "00" and found[5] is not None):
+    if found is None:
         return None
-    state = carried.get(STATE)
-    is_sound = state and len(state) <= MOST_STATE and state.isascii()  # what isn't would be logged as it is
-    kept = TraceState.from_header([state]) if state and is_sound else _NO_STATE
-    context = SpanContext(int(found[2], 16), int(found[3], 16), True, TraceFlags(int(found[4], 16)), kept)
+    version, trace_id, span_id, flags, more = found.groups()
+    # A later version may have more behind these four, and keeps their meaning; 00 has no more, and ff is none.
+    if version == "ff" or (version == "00" and more is not None):
+        return None
+    kept, state = _NO_STATE, carried.get(STATE)
+    if state and len(state) <= MOST_STATE and state.isascii():  # what isn't would be logged as it is
+        kept = TraceState.from_header([state])
+    context = SpanContext(int(trace_id, 16), int(span_id, 16), True, _FLAGS_OF[flags], kept)
     return context if context.is_valid else None
