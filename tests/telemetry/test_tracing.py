@@ -280,6 +280,29 @@ async def test_a_run_that_is_stopped_with_the_queue_is_nobodys_error(
     assert span.status.status_code is StatusCode.UNSET
 
 
+async def test_a_run_whose_job_is_cancelled_is_no_error(
+    new_queue: NewQueue, spans: Spans, clock: Clock
+) -> None:
+    queue = new_queue()
+    began = anyio.Event()
+
+    @queue.kind("mail")
+    async def mail(user: int) -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    async with queue.running():
+        id = await mail.push(7)
+        assert id is not None
+        await clock.pass_time(0)
+        await began.wait()
+        await queue.cancel(id)
+        await clock.pass_time(1, turns=30)
+        span = spans.one("process mail")
+    assert about(span)["fastjobs.outcome"] == "cancelled"
+    assert span.status.status_code is StatusCode.UNSET
+
+
 async def test_a_run_that_is_left_behind_as_the_queue_stops_has_its_span(
     new_queue: NewQueue, spans: Spans, clock: Clock
 ) -> None:
