@@ -55,7 +55,9 @@ if TYPE_CHECKING:
     from fastjobs import sqlite
     from fastjobs.stores.sql.raw import raw
     from fastjobs.stores.sql.store import SQLStore
+    from fastjobs.telemetry.metrics import OTelMetrics
     from fastjobs.telemetry.otel import CarryTrace
+    from fastjobs.telemetry.prometheus import PrometheusMetrics
 
 __version__ = "0.1.0"
 
@@ -75,7 +77,7 @@ __all__ = [
     # what goes from a request to its jobs
     "CarryRequestID", "CarryTrace", "Carrier", "Follower",
     # what is told of it
-    "LogFilter", "add_log_fields",
+    "OTelMetrics", "PrometheusMetrics", "LogFilter", "add_log_fields",
     # errors
     "FastjobsError", "RegistrationError", "ScheduleError", "StoreError", "QueueError", "PushError", "PayloadError",
     "CarryError", "NotAwaited", "NotCommitted", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
@@ -87,6 +89,8 @@ _DOORS = {
     "raw": ("fastjobs.stores.sql.raw", "raw", "sqlite"),
     "sqlite": ("fastjobs.sqlite", "", "sqlite"),
     "CarryTrace": ("fastjobs.telemetry.otel", "CarryTrace", "otel"),
+    "OTelMetrics": ("fastjobs.telemetry.metrics", "OTelMetrics", "otel"),
+    "PrometheusMetrics": ("fastjobs.telemetry.prometheus", "PrometheusMetrics", "prometheus"),
 }
 
 

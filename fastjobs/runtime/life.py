@@ -485,7 +485,15 @@ def scheduler_of(
     schedules = [each for kind in kinds.values() for each in kind.schedules]
     if not schedules or not supports(store, Extra.SCHEDULES):
         return None
-    return Scheduler(store, settings.clock, schedules, settings.poll, opened=opened, due_in=feed.due_in)
+    return Scheduler(
+        store,
+        settings.clock,
+        schedules,
+        settings.poll,
+        opened=opened,
+        due_in=feed.due_in,
+        pushed=settings.pushed,
+    )
 
 
 def rates_of(

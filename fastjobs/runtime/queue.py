@@ -40,6 +40,7 @@ from fastjobs.runtime.kinds import Kinds, chosen
 from fastjobs.runtime.life import Life
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.living import OnCrash, live
+from fastjobs.runtime.observing import Observers
 from fastjobs.runtime.pushing import Unfinished
 from fastjobs.runtime.scheduling import Scheduled, take_names
 from fastjobs.runtime.settings import settings, with_workers
@@ -65,8 +66,8 @@ class Queue(Desk):
     - `hold`: how long at most, in seconds, a job is held between renewals; 120 by default. A job whose process was
       killed runs again once its hold is over: its kind's timeout and 15 s, and never more than this.
     - `carry`: what jobs take from where they're pushed to where they run: `[CarryRequestID()]`.
-    - `observe`: a quick function that is told of each run (a `Ran`) once its end is kept, for metrics. Its errors
-      are logged.
+    - `observe`: a quick function that is told of each run (a `Ran`) once its end is kept, for metrics: `OTelMetrics`,
+      `PrometheusMetrics` or one of the app's own; or a list of them. Its errors are logged.
     - `permanent`: errors that fail a job of any kind at once: exception types, or a predicate.
     - `keep_failed`: how long failed jobs are kept; 30 days by default, and None keeps them for ever. Each instance that
       runs jobs removes those that are older, a few at a time, about once a minute.
@@ -85,7 +86,7 @@ class Queue(Desk):
         grace: Seconds = 10,
         hold: Seconds = 120,
         carry: Sequence[Carrier] = (),
-        observe: Callable[[Ran], object] | None = None,
+        observe: Callable[[Ran], object] | Sequence[Callable[[Ran], object]] | None = None,
         permanent: PermanentIf = (),
         keep_failed: Seconds | None = timedelta(days=30),
         max_payload: int = 256 * 1024,
@@ -114,6 +115,8 @@ class Queue(Desk):
         self._lived = False
         if store is not None:
             self.use(store)
+        if isinstance(self._observe, Observers):
+            self._observe.watch(self)
 
     # Registering.
 

@@ -38,3 +38,22 @@ WAITED = "fastjobs.waited"
 """Seconds past its time before the job was claimed."""
 PUSHED = "fastjobs.pushed"
 """How many jobs a push has pushed, where that's fewer than it was given: the others were there already."""
+
+# Metrics.
+
+PROCESS_DURATION = "messaging.process.duration"
+SENT_MESSAGES = "messaging.client.sent.messages"
+CONSUMED_MESSAGES = "messaging.client.consumed.messages"
+OTHER_ERROR = "_OTHER"
+"""What `error.type` is where its values would be too many."""
+
+RUNS = "fastjobs.runs"
+WAITED_TIME = "fastjobs.waited"
+"""The histogram: of what the span attribute says of one run."""
+WAITING_JOBS = "fastjobs.jobs.waiting"
+DUE_JOBS = "fastjobs.jobs.due"
+HELD_JOBS = "fastjobs.jobs.held"
+PARKED_JOBS = "fastjobs.jobs.parked"
+FAILED_JOBS = "fastjobs.jobs.failed"
+OLDEST_AGE = "fastjobs.oldest.age"
+PAUSED = "fastjobs.paused"

@@ -19,6 +19,7 @@ PUBLIC = """
     PayloadError Permanent PushError Queue QueueError Ran RegistrationError RequestIDMiddleware Retry SQLStore
     Schedule ScheduleError Snooze Store StoreError StoreTimeout SyncInTx Throttle Unique current_job
     add_log_fields jobs_in_tx lifespan raw request_id sqlite supports LogFilter
+    OTelMetrics PrometheusMetrics
 """
 
 
