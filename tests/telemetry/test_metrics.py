@@ -43,22 +43,22 @@ class Read:
     """What an OpenTelemetry meter has told of."""
 
     def __init__(self, **options: Any) -> None:
-        self._reader = InMemoryMetricReader()
+        self._reader: Any = InMemoryMetricReader()
         provider = MeterProvider([self._reader], shutdown_on_exit=False)
         self.metrics = OTelMetrics(meter_provider=provider, **options)
 
     def all(self) -> dict[str, dict[Labels, Any]]:
         """By name and attributes: a number, or of a histogram how many and their sum."""
-        data = self._reader.get_metrics_data()
+        data: Any = self._reader.get_metrics_data()
         found: dict[str, dict[Labels, Any]] = {}
-        for resource in [] if data is None else data.resource_metrics:
-            for scope in resource.scope_metrics:
-                assert scope.scope.name == "fastjobs"
-                for metric in scope.metrics:
-                    points: Sequence[Any] = metric.data.data_points
-                    found[metric.name] = {
-                        labels(**dict(each.attributes or {})): number(each) for each in points
-                    }
+        resources: list[Any] = [] if data is None else data.resource_metrics
+        scopes: list[Any] = [scope for resource in resources for scope in resource.scope_metrics]
+        for scope in scopes:
+            assert scope.scope.name == "fastjobs"
+            metrics: list[Any] = scope.metrics
+            for metric in metrics:
+                points: list[Any] = metric.data.data_points
+                found[metric.name] = {labels(**dict(each.attributes or {})): number(each) for each in points}
         return found
 
 
