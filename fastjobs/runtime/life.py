@@ -18,7 +18,7 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.marks import Done, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.core.outcome import Outcome
 from fastjobs.core.verdict import Cut, Verdict, cancelled
-from fastjobs.runtime import ending
+from fastjobs.runtime import ending, following
 from fastjobs.runtime.cancelling import Cancels, LastWord
 from fastjobs.runtime.feed import Feed
 from fastjobs.runtime.handled import Handled
@@ -413,8 +413,13 @@ class Life:
 
     def _guard(self, name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         return asyncio.create_task(
-            self._guarded(name, loop), name=f"fastjobs {name}", context=contextvars.Context()
+            self._guarded(name, loop), name=f"fastjobs {name}", context=self._context()
         )
+
+    def _context(self) -> contextvars.Context:
+        context = contextvars.Context()
+        context.run(following.unseen, self._settings.followers)
+        return context
 
     async def _guarded(self, name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """No loop dies silently: a bug is told, and the loop begins again after a poll."""
@@ -470,7 +475,15 @@ def scheduler_of(
     schedules = [each for kind in kinds.values() for each in kind.schedules]
     if not schedules or not supports(store, Extra.SCHEDULES):
         return None
-    return Scheduler(store, settings.clock, schedules, settings.poll, opened=opened, due_in=feed.due_in)
+    return Scheduler(
+        store,
+        settings.clock,
+        schedules,
+        settings.poll,
+        opened=opened,
+        due_in=feed.due_in,
+        pushed=settings.pushed,
+    )
 
 
 def rates_of(store: Store, settings: Settings, handled: Handled) -> Rates | None:

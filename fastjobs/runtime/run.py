@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fastjobs.core.carrier import unpacked
+from fastjobs.core.carrier import Carrier, FollowedRun, unpacked
 from fastjobs.core.duration import SECOND
+from fastjobs.core.errors import ClaimLost
 from fastjobs.core.job import Job
 from fastjobs.core.request_id import carried_id
+from fastjobs.core.trace_id import carried_trace
 from fastjobs.core.verdict import Cut, Verdict
 from fastjobs.runtime import ending
 from fastjobs.runtime.current import CurrentJob, running_job
@@ -35,8 +37,8 @@ class Run:
     """A held job: waiting for a worker here, or being run."""
 
     __slots__ = (
-        "cancelled", "carried", "claimed_at", "cut", "deadline", "drive", "ending", "hold", "job", "kind", "off_loop",
-        "renew_at", "reported", "reports", "started", "task", "until", "waited",
+        "cancelled", "carried", "claimed_at", "cut", "deadline", "drive", "ending", "followed", "hold", "job", "kind",
+        "off_loop", "renew_at", "reported", "reports", "started", "task", "trace_id", "until", "waited",
     )  # fmt: skip
 
     def __init__(self, job: Job, kind: Kind[Any], hold: int, claimed_at: float, waited: float) -> None:
@@ -58,6 +60,10 @@ class Run:
         """The task that drives its handler."""
         self.ending: ending.Ending | None = None
         """Its done_in, if its handler called it."""
+        self.followed: Sequence[tuple[Carrier, FollowedRun]] = ()
+        """Who is to be told of its end."""
+        self.trace_id: str | None = None
+        """The trace that it's in, for its log lines, where a follower has said so."""
         self.drive: Drive | None = None
         self.off_loop = False
         """Whether what runs just now is in a thread or a process, so that its task only waits for it."""
@@ -107,12 +113,13 @@ class Run:
 
     def fields(self) -> dict[str, object]:
         """What each log line of the job says."""
-        found = carried_id(self.carried) if self.carried else None
+        carried = self.carried
         return {
             "kind": self.job.kind,
             "job": self.job.id,
             "attempt": self.job.attempts,
-            "request_id": found,
+            "request_id": carried_id(carried) if carried else None,
+            "trace_id": self.trace_id or (carried_trace(carried) if carried else None),
         }
 
     @property
@@ -158,3 +165,10 @@ class Ended(Generic[R]):
     """Seconds."""
     error: BaseException | None = None
     """What the handler raised, as it raised it."""
+
+    @property
+    def failed_by(self: Ended[Run]) -> Exception | None:
+        """What the run failed with; None where nothing did, as of one that was stopped with the queue."""
+        if self.run.cut is Cut.LOST:
+            return ClaimLost("its hold ran out, and another claim has the job")
+        return None if self.run.cut is Cut.STOP else self.verdict.error

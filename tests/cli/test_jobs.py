@@ -274,6 +274,7 @@ job 1  verify-mail, failed: it failed for good at {WHEN}, after 2 attempts
         "lost": 0,
         "error": "ConnectionRefusedError: smtp.example.com:587: connection refused",
         "request_id": "abc-1",
+        "trace_id": None,
         "carried": {"request_id": "abc-1"},
         "name": "welcome-1",
         "unique": False,

@@ -38,7 +38,7 @@ async def test_a_wake_from_another_thread_is_heard(queue: Queue, clock: Clock, s
 
     async with queue.running():
         await clock.pass_time(0)
-        await store.push([mail.job(Mail(user=1), None, None)])
+        await store.push(mail.jobs([Mail(user=1)], None, None)[0])
         assert not ran.is_set()
         waker = threading.Thread(target=queue.wake)
         waker.start()
