@@ -72,10 +72,12 @@ class BlockingPush(Generic[T]):
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return push_blocking(self._queue, jobs)
-        raise QueueError(
-            f"kind {self._kind.name!r}: sync.push would block this thread's event loop; write await kind.push(…)"
-        )
+            pass  # and not the push itself: what it raises would be told as raised while this was handled
+        else:
+            raise QueueError(
+                f"kind {self._kind.name!r}: sync.push would block this thread's event loop; write await kind.push(…)"
+            )
+        return push_blocking(self._queue, jobs)
 
 
 def push_blocking(queue: Queue, jobs: Sequence[NewJob]) -> list[str | None]:

@@ -158,7 +158,8 @@ class Queue(Desk):
 
         All that is kept in the store is meant: kinds of another queue on the same database, too, and in a deploy those
         that only the new version has. Their own options, as at_once and rate, aren't known here; of jobs one at a time
-        no two of a value run at once all the same. A process that runs some kinds alone (`kinds=`) has no fallback.
+        no two of a value run at once all the same. A process that runs some kinds alone (`kinds=`) has no fallback, and
+        two queues on one store aren't run together where one's fallback would take the other's kinds (a QueueError).
 
         Gives the function back. RegistrationError for a second one, a bad option, a function that can't be a handler,
         and while the queue runs.

@@ -328,3 +328,7 @@ def test_a_payload_that_does_not_fit_fails_at_once_and_owes_no_on_fail() -> None
     assert found.outcome is Outcome.FAILED
     assert found.error is error
     assert not found.owed
+
+
+def test_an_outcome_is_the_word_for_a_metrics_label() -> None:
+    assert [str(each) for each in Outcome] == ["done", "retried", "failed", "held back", "cancelled"]

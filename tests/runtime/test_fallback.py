@@ -17,6 +17,7 @@ from fastjobs import (
     Outcome,
     Permanent,
     Queue,
+    QueueError,
     Ran,
     RegistrationError,
     Snooze,
@@ -26,6 +27,7 @@ from fastjobs import (
     request_id,
 )
 from fastjobs.core.request_id import current
+from fastjobs.runtime.living import live
 from fastjobs.store import Claimable
 from fastjobs.testing import Clock
 from tests.runtime.conftest import Mail
@@ -363,6 +365,37 @@ async def test_no_two_of_a_value_run_at_once_and_the_next_starts_as_one_ends(
         await clock.pass_time(5)
     assert most == 1
     assert started == [0, pytest.approx(1, abs=0.1)]
+
+
+async def test_queues_of_one_store_are_refused_where_ones_fallback_would_take_the_others_jobs(
+    queue: Queue, new_queue: NewQueue, clock: Clock
+) -> None:
+    other, apart = new_queue(), new_queue(store=Memory(clock=clock))
+
+    @queue.fallback
+    async def unknown() -> None: ...
+
+    for each in (queue, other, apart):
+
+        @each.kind("mail")
+        async def mail() -> None: ...
+
+    async with live([queue, other, apart]):
+        pass
+
+    for each in (other, apart):
+
+        @each.kind("photo")
+        async def photo() -> None: ...
+
+    for queues in ([queue, other], [other, queue]):
+        with pytest.raises(QueueError, match=r"another queue on this store handles photo: have one queue"):
+            async with live(queues):
+                pass
+        async with live(queues, run=False):
+            pass
+    async with live([queue, apart]):
+        pass
 
 
 async def test_a_look_tells_that_the_kinds_are_handled(queue: Queue, pushes: Queue) -> None:
