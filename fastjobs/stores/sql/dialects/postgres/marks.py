@@ -42,13 +42,15 @@ async def mark(
     """
     check(marks)
     answers = [Kept.LOST] * len(marks)
-    for batch in _batches(marks):
-        if await _keep(link, statements, batch, now, answers):
+    for batch in batches(marks):
+        ((*told, has_woken, _),) = await link.fetch(statements.mark, *batch.values(now))
+        batch.tell(answers, *told)
+        if has_woken:
             woke()
     return answers
 
 
-def _batches(marks: Sequence[Mark]) -> list[list[_Numbered]]:
+def batches(marks: Sequence[Mark]) -> list[Batch]:
     """The marks that can change something, in batches in which no job is twice."""
     layers: list[list[_Numbered]] = []
     seen: dict[int, int] = {}
@@ -61,7 +63,7 @@ def _batches(marks: Sequence[Mark]) -> list[list[_Numbered]]:
             layers.append([])
         layers[layer].append((place, number, mark))
     return [
-        some[at : at + _TOGETHER]
+        Batch(some[at : at + _TOGETHER])
         for layer in layers
         for some in _apart(layer)
         for at in range(0, len(some), _TOGETHER)
@@ -76,41 +78,50 @@ def _apart(layer: list[_Numbered]) -> list[list[_Numbered]]:
     return [[each for each in layer if not isinstance(each[2], (GiveBack, HoldBack))], back]
 
 
-async def _keep(
-    link: Link, statements: Statements, batch: list[_Numbered], now: int, answers: list[Kept]
-) -> bool:
-    done: list[int] = []
-    done_claims: list[int] = []
-    ids: list[int] = []
-    claims: list[int] = []
-    what: list[int] = []
-    at: list[int | None] = []
-    errors: list[str | None] = []
-    kinds_until: list[int | None] = []
-    for _, number, mark in batch:
-        if isinstance(mark, Done):
-            done.append(number)
-            done_claims.append(mark.claim)
-            continue
-        ids.append(number)
-        claims.append(mark.claim)
-        kind, when, error = _change(mark, now)
-        what.append(kind)
-        at.append(when)
-        errors.append(None if error is None else kept_text(error))
-        kinds_until.append(now + mark.kind_for if isinstance(mark, HoldBack) else None)
-    ((lost, locked, asked, woke),) = await link.fetch(
-        statements.mark, done, done_claims, ids, claims, what, at, errors, kinds_until, now
-    )
-    missed: set[int] = set(lost or ())
-    busy: set[int] = set(locked or ())
-    stop: set[int] = set(asked or ())
-    for place, number, _ in batch:
-        if number not in missed:
-            answers[place] = Kept.STOP if number in stop else Kept.YES
-        elif number in busy:
-            answers[place] = Kept.BUSY
-    return bool(woke)
+class Batch:
+    """Marks that go in one call of the function."""
+
+    def __init__(self, numbered: list[_Numbered]) -> None:
+        self._numbered = numbered
+
+    def values(self, now: int) -> tuple[object, ...]:
+        """What the statement takes."""
+        done: list[int] = []
+        done_claims: list[int] = []
+        ids: list[int] = []
+        claims: list[int] = []
+        what: list[int] = []
+        at: list[int | None] = []
+        errors: list[str | None] = []
+        kinds_until: list[int | None] = []
+        for _, number, mark in self._numbered:
+            if isinstance(mark, Done):
+                done.append(number)
+                done_claims.append(mark.claim)
+                continue
+            ids.append(number)
+            claims.append(mark.claim)
+            kind, when, error = _change(mark, now)
+            what.append(kind)
+            at.append(when)
+            errors.append(None if error is None else kept_text(error))
+            kinds_until.append(now + mark.kind_for if isinstance(mark, HoldBack) else None)
+        return done, done_claims, ids, claims, what, at, errors, kinds_until, now
+
+    def tell(
+        self,
+        answers: list[Kept],
+        lost: Sequence[int] | None,
+        locked: Sequence[int] | None,
+        asked: Sequence[int] | None,
+    ) -> None:
+        """Puts each one's answer in its place: which weren't kept, which of those are locked, which are to stop."""
+        missed, busy, stop = set(lost or ()), set(locked or ()), set(asked or ())
+        for place, number, _ in self._numbered:
+            if number not in missed:
+                answers[place] = Kept.STOP if number in stop else Kept.YES
+            elif number in busy:
+                answers[place] = Kept.BUSY
 
 
 def _change(mark: Mark, now: int) -> tuple[int, int | None, str | None]:

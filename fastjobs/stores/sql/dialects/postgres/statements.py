@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from fastjobs.stores.sql.dialects.postgres.function import VERSION
+from fastjobs.stores.sql.dialects.postgres.functions import MARKED
 from fastjobs.stores.sql.tables import Tables
 
 _LONGEST_CHANNEL = 63
@@ -42,6 +43,9 @@ class Statements:
     """See `functions.claim`."""
     mark: str
     """See `functions.mark`."""
+    mark_and_claim: str
+    """What `mark` takes, then what `claim` takes -> a row of MARKED, then what `claim` answers. Where the marks have
+    locked slots the claim is of nothing, as it may wait for others'."""
     push_keyed: str
     """See `keyed_functions.push`."""
     promote: str
@@ -121,6 +125,17 @@ def make_statements(tables: Tables) -> Statements:
         mark=(
             f"SELECT * FROM {mark}($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[],"
             " $6::bigint[], $7::text[], $8::bigint[], $9::bigint)"
+        ),
+        # In this order, as the claim's arguments are of the mark's answer: so it sees what the marks have changed.
+        mark_and_claim=(
+            f"WITH m AS MATERIALIZED (SELECT * FROM {mark}($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[],"
+            " $5::integer[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint))"
+            f" SELECT {int(MARKED)}, NULL::bigint, m.o_missed::text, m.o_busy::text, NULL::bigint, m.o_woke::integer,"
+            " NULL::bigint, m.o_slots::integer, m.o_stop::text, NULL::text FROM m UNION ALL SELECT c.* FROM m"
+            f" CROSS JOIN LATERAL {claim}($10::text[], $11::bigint[], $12::integer[], $13::integer[],"
+            " $14::integer[], $15::integer[], $16::boolean[], $17::bigint[], $18::boolean,"
+            " CASE WHEN m.o_slots THEN 0 ELSE $19::integer END, $20::integer, $21::boolean, $22::bigint,"
+            " $23::integer[]) c"
         ),
         push_keyed=(
             f"SELECT {push_keyed}($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::boolean[],"
