@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Generator, Sequence
+from dataclasses import asdict
 from typing import Any, cast
 
 import psycopg
@@ -13,9 +14,10 @@ import pytest
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
-from fastjobs.stores.sql.dialects.postgres import on_loop, pairing
+from fastjobs.stores.sql.dialects.postgres import gathering, on_loop, pairing
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
 from fastjobs.stores.sql.dialects.postgres.links import Link
+from fastjobs.stores.sql.dialects.postgres.question import Question
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock
 from tests.databases.postgres import Database
@@ -25,6 +27,16 @@ pytestmark = pytest.mark.anyio
 
 HOLD = 60_000_000
 MAIL = Claimable(kind="mail", hold=HOLD, attempts=5)
+_NAMES = (
+    "mark",
+    "claim",
+    "mark_and_claim",
+    "push_and_claim",
+    "push_many_and_claim",
+    "push",
+    "push_many",
+    "push_alike",
+)
 
 
 @pytest.fixture(params=DRIVERS)
@@ -41,7 +53,11 @@ def sent(store: SQLStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sent: list[str] = []
     on_link, take = store._database, on_loop.OnLoop.take
     assert isinstance(on_link, Postgres)
-    names = {getattr(on_link.statements, name): name for name in ("mark", "claim", "mark_and_claim")}
+    names = {
+        text: name
+        for name, text in asdict(on_link.statements).items()
+        if name.removesuffix("_notify") in _NAMES
+    }
 
     async def taken(here: on_loop.OnLoop) -> Link:
         link = await take(here)
@@ -50,7 +66,7 @@ def sent(store: SQLStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
             async def noted(text: str, *values: object) -> Sequence[Sequence[object]]:
                 if text in names:
-                    sent.append(names[text])
+                    sent.append(names[text].removesuffix("_notify"))
                 return await fetch(text, *values)
 
             monkeypatch.setattr(link, "fetch", noted)
@@ -220,15 +236,15 @@ async def test_a_claim_that_is_answered_in_the_turn_of_its_cancellation_is_given
 ) -> None:
     await _push(store, "1")
     claim = asyncio.create_task(store.claim([MAIL], 1))
-    settle: Any = cast("Any", pairing._Asked).settle
+    settle: Any = cast("Any", Question).settle
 
-    def settled(asked: pairing._Asked[object, object], answer: object) -> bool:
+    def settled(asked: Question[object, object], answer: object) -> bool:
         told: bool = settle(asked, answer)
         claim.cancel()
         return told
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairing._Asked, "settle", settled)
+        patch.setattr(Question, "settle", settled)
         with pytest.raises(asyncio.CancelledError):
             await claim
     async with asyncio.timeout(10):
@@ -289,3 +305,142 @@ async def test_a_claim_that_waits_for_a_key_keeps_none_that_a_mark_has_freed(
         other.rollback()
     assert await marked == [Kept.YES]
     assert [each.payload for each in (await claimed).jobs] == [y.decode()]
+
+
+# A push and the claim beside it.
+
+
+def _pushed(
+    store: SQLStore, *payloads: str, limit: int = 9, term: Claimable = MAIL, **more: Any
+) -> tuple[asyncio.Task[list[str | None]], asyncio.Task[Claimed]]:
+    async def push() -> list[str | None]:
+        return await store.push([NewJob("mail", each, **more) for each in payloads])
+
+    async def claim() -> Claimed:
+        return await store.claim([term], limit)
+
+    return asyncio.create_task(push()), asyncio.create_task(claim())
+
+
+@pytest.mark.parametrize("payloads", [("1",), ("1", "2", "3")])
+async def test_a_claim_beside_a_push_has_its_jobs(
+    store: SQLStore, sent: list[str], payloads: tuple[str, ...]
+) -> None:
+    await _push(store, "0")
+    await _claim(store)
+    sent.clear()
+    pushed, claimed = _pushed(store, *payloads)
+    ids = await pushed
+    assert [(job.id, job.payload, job.attempts) for job in (await claimed).jobs] == [
+        (id, payload, 1) for id, payload in zip(ids, payloads, strict=True)
+    ]
+    assert sent == ["push_and_claim" if len(payloads) == 1 else "push_many_and_claim"]
+
+
+async def test_pushes_of_several_callers_and_a_claim_are_one_statement(
+    store: SQLStore, sent: list[str]
+) -> None:
+    first, claimed = _pushed(store, "1", limit=2)
+    second, third = (asyncio.create_task(store.push([NewJob("mail", each)])) for each in "23")
+    ids = [id for each in (first, second, third) for id in await each]
+    assert [job.id for job in (await claimed).jobs] == ids[:2]
+    assert sent == ["push_many_and_claim"]
+    assert [job.id for job in await _claim(store)] == ids[2:]
+
+
+async def test_others_hear_of_a_push_beside_a_claim_only_where_the_claim_left_some(
+    store: SQLStore, postgres_database: Database
+) -> None:
+    heard = asyncio.Event()
+    other = SQLStore(engine_of(postgres_database, "asyncpg"), clock=Clock())
+    async with other.listen(heard.set):
+        pushed, claimed = _pushed(store, "1")
+        await asyncio.gather(pushed, claimed)
+        await asyncio.sleep(0.05)
+        assert not heard.is_set()
+        pushed, claimed = _pushed(store, "2", "3", limit=1)
+        await asyncio.gather(pushed, claimed)
+        async with asyncio.timeout(10):
+            await heard.wait()
+    await other.close()
+
+
+async def test_what_is_wrong_with_a_push_leaves_the_claim_beside_it(store: SQLStore) -> None:
+    await _push(store, "1")
+    pushed, claimed = _pushed(store, '"\0"')
+    with pytest.raises(Exception, match=r"0x00|NUL"):
+        await pushed
+    assert [job.payload for job in (await claimed).jobs] == ["1"]
+
+
+async def test_what_is_wrong_with_a_claim_leaves_the_push_beside_it(store: SQLStore, sent: list[str]) -> None:
+    pushed, claimed = _pushed(store, "1", term=Claimable(kind="mail", hold=(1 << 63) - 1, attempts=5))
+    assert len(await pushed) == 1
+    with pytest.raises(Exception, match="out of range"):
+        await claimed
+    assert sent == ["push_and_claim", "push", "claim"]
+    assert [job.payload for job in await _claim(store, 9)] == ["1"]
+
+
+@pytest.mark.parametrize("gone", ["push", "claim"])
+async def test_of_a_push_and_its_claim_one_is_cancelled(
+    store: SQLStore, postgres_database: Database, gone: str
+) -> None:
+    await _push(store, "0")
+    await _claim(store)
+    with locked(postgres_database):
+        pushed, claimed = _pushed(store, "1")
+        await until_blocked(postgres_database)
+        one, other = (pushed, claimed) if gone == "push" else (claimed, pushed)
+        one.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await one
+        assert not other.done()
+    if gone == "push":
+        assert [job.payload for job in (await claimed).jobs] == ["1"]
+        return
+    (id,) = await pushed
+    async with asyncio.timeout(10):
+        while not (jobs := await _claim(store, 9)):
+            await asyncio.sleep(0.01)
+    assert [(job.id, job.attempts) for job in jobs] == [(id, 1)]
+
+
+async def test_both_are_cancelled_before_they_are_sent_and_nothing_is_kept(store: SQLStore) -> None:
+    pushed, claimed = _pushed(store, "1")
+    await asyncio.sleep(0)
+    pushed.cancel()
+    claimed.cancel()
+    await asyncio.gather(pushed, claimed, return_exceptions=True)
+    async with asyncio.timeout(10):
+        assert await store.push([NewJob("mail", "2")])
+        assert [job.payload for job in await _claim(store, 9)] == ["2"]
+
+
+@pytest.mark.parametrize("case", ["keyed", "many"])
+async def test_a_push_that_may_wait_goes_apart_from_the_claim(
+    store: SQLStore, sent: list[str], case: str
+) -> None:
+    if case == "keyed":
+        pushed, claimed = _pushed(store, "1", key=b"k" * 32)
+    else:
+        pushed, claimed = _pushed(store, *map(str, range(gathering.FEW + 1)))
+    await asyncio.gather(pushed, claimed)
+    assert not [each for each in sent if each.endswith("_and_claim")]
+    assert "claim" in sent
+
+
+async def test_a_claim_that_comes_as_a_push_is_under_way_goes_by_itself(
+    store: SQLStore, sent: list[str], postgres_database: Database
+) -> None:
+    await _push(store, "0")
+    sent.clear()
+    with locked(postgres_database):
+        pushed = asyncio.create_task(store.push([NewJob("mail", "1")]))
+        await until_blocked(postgres_database)
+        claimed = asyncio.create_task(store.claim([MAIL], 9))
+        behind = asyncio.create_task(store.push([NewJob("mail", "2")]))
+        await asyncio.sleep(0.05)
+        assert sent == ["push", "claim"]
+    await asyncio.gather(pushed, claimed, behind)
+    assert {job.payload for job in [*claimed.result().jobs, *await _claim(store, 9)]} == {"0", "1", "2"}

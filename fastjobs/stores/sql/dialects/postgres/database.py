@@ -26,7 +26,7 @@ from fastjobs.stores.sql import forks, operations
 from fastjobs.stores.sql.dialects.postgres import claim as claiming
 from fastjobs.stores.sql.dialects.postgres import marks, push, schedules, throttles
 from fastjobs.stores.sql.dialects.postgres.clock import ServerClock
-from fastjobs.stores.sql.dialects.postgres.gathering import Gathering
+from fastjobs.stores.sql.dialects.postgres.gathering import Beside, Gathering
 from fastjobs.stores.sql.dialects.postgres.keyed_pushes import KeyedPushes
 from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
 from fastjobs.stores.sql.dialects.postgres.links import Link
@@ -59,10 +59,16 @@ class _Here:
         self.keyed = KeyedPushes(on_loop, lambda link, jobs: database.send(self, link, jobs))
         self.pairing = Pairing(
             on_loop,
+            self.gathering,
             mark=database.send_marks,
             claim=database.send_claim,
             both=database.send_both,
             undo=lambda claimed: database.give_back(self, claimed),
+        )
+        self.gathering.beside = Beside(
+            lambda link, jobs, wanted: database.send_push_and_claim(self, link, jobs, wanted),
+            database.send_claim,
+            self.pairing.claimed,
         )
         self.listening = Listening(
             on_loop, open_link, self.notifier.notify, database.statements.channel, database.pids
@@ -161,11 +167,29 @@ class Postgres:
         """Sends one statement's worth of jobs."""
         now, notify = self.now(), here.notifier.is_time()
         ids = await push.push(link, self.statements, jobs, now, notify, self._kinds)
-        if any(job.after < 0 if job.at is None else job.at < now for job in jobs):
-            self._floors.forget()
+        self._see_due(jobs, now)
         if not notify:
             here.notifier.soon()
         return ids
+
+    async def send_push_and_claim(
+        self, here: _Here, link: Link, jobs: Sequence[NewJob], wanted: claiming.Wanted
+    ) -> tuple[list[str | None], Claimed]:
+        """Sends one statement's worth of jobs, and the claim that was asked with them."""
+        await self._kinds.note(link, (job.kind for job in jobs), self.now())
+        await self._before_claim(link, wanted)
+        now = self.now()
+        claim = claiming.Asked(wanted, now, self._floors)
+        ids, claimed = await push.push_and_claim(link, self.statements, jobs, now, claim)
+        self._see_due(jobs, now)
+        taken = {job.id for job in claimed.jobs}
+        if not taken.issuperset(ids):
+            here.notifier.soon()  # of jobs that are held already nobody needs to hear
+        return ids, claimed
+
+    def _see_due(self, jobs: Sequence[NewJob], now: int) -> None:
+        if any(job.after < 0 if job.at is None else job.at < now for job in jobs):
+            self._floors.forget()
 
     async def claim(
         self, kinds: Sequence[Claimable], limit: int, ahead: int, others: Claimable | None

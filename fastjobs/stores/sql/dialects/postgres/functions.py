@@ -16,8 +16,8 @@ from fastjobs.stores.sql.dialects.postgres import keyed_functions, throttle_func
 from fastjobs.stores.sql.dialects.postgres.function import VERSION, Function, pinned
 from fastjobs.stores.sql.tables import Tables
 
-JOB, EXHAUSTED, SUMMARY, MARKED = 0, 1, 2, 3
-"""What a row of the claim's answer is; MARKED is the marks' that went with it."""
+JOB, EXHAUSTED, SUMMARY, BESIDE = 0, 1, 2, 3
+"""What a row of the claim's answer is; BESIDE is the answer to what went with it."""
 TRY_AGAIN, FAIL, GIVE_BACK, EXTEND, HOLD_BACK = 1, 2, 3, 4, 5
 """How the marks that change a row are told apart; Done removes it."""
 
@@ -231,6 +231,15 @@ BEGIN
         EXIT WHEN v_some IS NULL;
       END IF;
       v_parks := false;
+      IF cardinality(v_some) > 1 THEN
+        -- Most kinds have nothing due at a time, and what looks at several costs as much as all else here.
+        SELECT array_agg(a.kind), array_agg(a.term) INTO v_some, v_some_terms
+        FROM unnest(v_some, v_some_terms) a(kind, term)
+        WHERE (
+          SELECT j.id FROM {jobs} j WHERE j.kind = a.kind AND j.state = 0 AND j.run_at >= p_floors[a.term]
+            AND j.run_at <= p_now ORDER BY j.run_at, j.id LIMIT 1) IS NOT NULL;
+        EXIT WHEN v_some IS NULL;
+      END IF;
       -- Which jobs. Their locks are taken where it's known how many of each kind there are to be: SKIP LOCKED then
       -- passes over what another claim has, and takes the next.
       IF cardinality(v_some) = 1 THEN

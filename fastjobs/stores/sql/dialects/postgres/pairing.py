@@ -1,23 +1,22 @@
-"""Marks and a claim that are asked in the same turn of the loop go as one statement: one round trip, and one commit.
+"""What is asked in the same turn of the loop goes as one statement: one round trip, and one commit.
 
 A job's end frees a worker, or a place of its kind's limit, so its mark and the claim of the next are asked together. As
-two statements the claim would come too early, or wait for the mark's commit and then for its own.
+two statements the claim would come too early, or wait for the mark's commit and then for its own. A push on an idle
+queue and the claim of that job are the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
 
 from fastjobs.core.claiming import Claimed
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
 from fastjobs.stores.sql.dialects.postgres.claim import Wanted
+from fastjobs.stores.sql.dialects.postgres.gathering import Gathering
 from fastjobs.stores.sql.dialects.postgres.links import Link, is_worth_another_try
 from fastjobs.stores.sql.dialects.postgres.on_loop import Call, OnLoop
-
-_T = TypeVar("_T")
-_Asks = TypeVar("_Asks")
+from fastjobs.stores.sql.dialects.postgres.question import Question
 
 FEW = 100
 """More marks than so many go alone: a claim needn't wait for all of them."""
@@ -33,6 +32,8 @@ class Pairing:
     def __init__(
         self,
         here: OnLoop,
+        pushes: Gathering,
+        *,
         mark: SendMarks,
         claim: SendClaim,
         both: SendBoth,
@@ -41,19 +42,21 @@ class Pairing:
         """`both` may keep the marks alone, and answers None for the claim then. `undo` gets what was claimed for a
         caller that has gone."""
         self._here = here
+        self._pushes = pushes
         self.send_marks = mark
         self.send_claim = claim
         self.send_both = both
-        self.undo = undo
+        self._undo = undo
         self._open: _Pair | None = None
         """The one whose statement isn't sent yet."""
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]:
         """Keeps the marks. Those of a caller that is cancelled may be kept, unless their turn hadn't come yet."""
+        together = _go_together(some)
         pair = self._open
-        if pair is None or pair.marks is not None or not _go_together(some):
-            pair = self._begun(to_join=_go_together(some))
-        asked: _Asked[Sequence[Mark], list[Kept]] = _Asked(some, self._here.loop)
+        if pair is None or pair.marks is not None or not together:
+            pair = self._begun(to_join=together)
+        asked: Question[Sequence[Mark], list[Kept]] = Question(some, self._here.loop)
         pair.marks = asked
         try:
             return await asked.answer
@@ -63,19 +66,27 @@ class Pairing:
 
     async def claim(self, wanted: Wanted) -> Claimed:
         """Claims. What was claimed for a caller that is cancelled is undone."""
+        asked: Question[Wanted, Claimed] = Question(wanted, self._here.loop)
         pair = self._open
-        if pair is None or pair.wanted is not None:
-            pair = self._begun(to_join=True)
-        asked: _Asked[Wanted, Claimed] = _Asked(wanted, self._here.loop)
-        pair.wanted = asked
+        if (pair is None or pair.wanted is not None) and wanted.terms and self._pushes.takes_claim():
+            leave = self._pushes.leave
+            self._pushes.wanted = asked
+        else:
+            if pair is None or pair.wanted is not None:
+                pair = self._begun(to_join=True)
+            pair.wanted, leave = asked, pair.leave
         try:
             return await asked.answer
         except asyncio.CancelledError:
-            # It may have been answered in the turn in which its caller was cancelled.
-            if asked.answer.done() and not asked.answer.cancelled() and asked.answer.exception() is None:
-                self.undo(asked.answer.result())
-            pair.leave()
+            if asked.has_come():
+                self._undo(asked.answer.result())
+            leave()
             raise
+
+    def claimed(self, asked: Question[Wanted, Claimed], claimed: Claimed) -> None:
+        """Gives a claim's answer to who asked for it."""
+        if not asked.settle(claimed):
+            self._undo(claimed)
 
     def _begun(self, *, to_join: bool) -> _Pair:
         pair = _Pair(self, self._here)
@@ -94,38 +105,13 @@ def _go_together(some: Sequence[Mark]) -> bool:
     return len(some) <= FEW and not any(isinstance(each, (GiveBack, HoldBack)) for each in some)
 
 
-class _Asked(Generic[_Asks, _T]):
-    """What one caller asked, and where its answer goes."""
-
-    __slots__ = ("answer", "what")
-
-    def __init__(self, what: _Asks, loop: asyncio.AbstractEventLoop) -> None:
-        self.what = what
-        self.answer: asyncio.Future[_T] = loop.create_future()
-
-    def settle(self, answer: _T) -> bool:
-        """Gives the answer; whether there's still somebody to have it."""
-        if self.answer.done():
-            return False
-        self.answer.set_result(answer)
-        return True
-
-    def fail(self, error: BaseException) -> None:
-        if self.answer.done():
-            return
-        if isinstance(error, asyncio.CancelledError):
-            self.answer.cancel()
-        else:
-            self.answer.set_exception(error)
-
-
 class _Pair:
     """Marks, a claim, or both, and the task that sends them, which is nobody's."""
 
     def __init__(self, pairing: Pairing, here: OnLoop) -> None:
         self._pairing = pairing
-        self.marks: _Asked[Sequence[Mark], list[Kept]] | None = None
-        self.wanted: _Asked[Wanted, Claimed] | None = None
+        self.marks: Question[Sequence[Mark], list[Kept]] | None = None
+        self.wanted: Question[Wanted, Claimed] | None = None
         call: Call[None] = here.call(self._send)
         task = here.begin(call.run())
         task.add_done_callback(self._ended)
@@ -138,11 +124,13 @@ class _Pair:
             self._pairing.close(self)
             call.leave(task)
 
-    def _awaited(self) -> tuple[_Asked[Sequence[Mark], list[Kept]] | None, _Asked[Wanted, Claimed] | None]:
+    def _awaited(
+        self,
+    ) -> tuple[Question[Sequence[Mark], list[Kept]] | None, Question[Wanted, Claimed] | None]:
         marks, wanted = self.marks, self.wanted
         return (
-            None if marks is None or marks.answer.done() else marks,
-            None if wanted is None or wanted.answer.done() else wanted,
+            marks if marks is not None and marks.is_wanted() else None,
+            wanted if wanted is not None and wanted.is_wanted() else None,
         )
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -160,7 +148,7 @@ class _Pair:
         marks, wanted = self._awaited()
         if marks is not None and wanted is not None:
             try:
-                kept, claimed = await pairing.send_both(link, marks.what, wanted.what)
+                kept, claimed = await pairing.send_both(link, marks.asks, wanted.asks)
             except Exception as error:
                 # Where nothing of it is kept, each is sent for itself: what was wrong with one isn't the other's.
                 if not link.is_answer(error):
@@ -168,18 +156,14 @@ class _Pair:
             else:
                 marks.settle(kept)
                 if claimed is not None:
-                    self._claimed(wanted, claimed)
+                    pairing.claimed(wanted, claimed)
             marks, wanted = self._awaited()
         if marks is not None:
             try:
-                marks.settle(await pairing.send_marks(link, marks.what))
+                marks.settle(await pairing.send_marks(link, marks.asks))
             except Exception as error:
                 if wanted is None or not link.is_answer(error) or is_worth_another_try(error):
                     raise
                 marks.fail(error)
         if wanted is not None:
-            self._claimed(wanted, await pairing.send_claim(link, wanted.what))
-
-    def _claimed(self, wanted: _Asked[Wanted, Claimed], claimed: Claimed) -> None:
-        if not wanted.settle(claimed):
-            self._pairing.undo(claimed)
+            pairing.claimed(wanted, await pairing.send_claim(link, wanted.asks))

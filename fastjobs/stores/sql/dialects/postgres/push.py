@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fastjobs.core.claiming import Claimed
 from fastjobs.core.job import NewJob
 from fastjobs.stores.sql.dialects.postgres import keyed
+from fastjobs.stores.sql.dialects.postgres.claim import Asked
 from fastjobs.stores.sql.dialects.postgres.keyed_pushes import PATIENCE
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
 from fastjobs.stores.sql.operations import has_keys, job_values
@@ -65,6 +67,21 @@ async def push(
             else link.fetch(statements.push_many, *columns)
         )
     return [str(id) for id in found[0][0]]
+
+
+async def push_and_claim(
+    link: Link, statements: Statements, jobs: Sequence[NewJob], now: int, claim: Asked
+) -> tuple[list[str | None], Claimed]:
+    """Inserts jobs that have neither a key nor a name, and claims, all or nothing; the claim sees the jobs."""
+    rows = [job_values(job, now) for job in jobs]
+    if len(rows) == 1:
+        found = await link.fetch(statements.push_and_claim, *rows[0], *claim.values())
+    else:
+        names, payloads, run_ats, _, carried = zip(*rows, strict=True)
+        columns = list(names), list(payloads), list(run_ats), now, list(carried)
+        found = await link.fetch(statements.push_many_and_claim, *columns, *claim.values())
+    pushed, *claimed = found
+    return [*pushed[2][1:-1].split(",")], claim.answered(claimed)
 
 
 async def _push_keyed(
