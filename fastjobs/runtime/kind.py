@@ -6,13 +6,13 @@ Longer than 300 lines, as half of it says what its public methods promise.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from fastjobs.core.duration import LAST, Seconds, instant, micros
 from fastjobs.core.errors import PushError, QueueError, RegistrationError
-from fastjobs.core.job import NewJob, job_name, kind_name
+from fastjobs.core.job import Alike, NewJob, job_name, kind_name
 from fastjobs.core.options import KindOptions, KindSettings, checked
 from fastjobs.core.payload import Codec
 from fastjobs.core.rate import Limiter, Throttle
@@ -288,7 +288,7 @@ class Kind(Generic[T]):
 
     def jobs(
         self, values: Iterable[T], at: datetime | None, after: Seconds | None, store: Store | None = None
-    ) -> list[NewJob]:
+    ) -> Sequence[NewJob]:
         """The jobs a push of these values would push, to `store` or the queue's own."""
         queue = self._queue()
         if at is not None and after is not None:
@@ -306,12 +306,7 @@ class Kind(Generic[T]):
         carried = queue.gather(store)
         unique = self.options.unique
         if unique is None:
-            return [
-                NewJob(
-                    kind=self.name, payload=self.codec.dump(value, most), at=due, after=wait, carried=carried
-                )
-                for value in values
-            ]
+            return Alike(self.name, self.codec.dump_all(values, most), due, wait, carried)
         if store is not None:
             require(store, self._push_needs, f"kind {self.name!r}")
         return [
@@ -326,7 +321,7 @@ class Kind(Generic[T]):
                 one_at_a_time=unique.one_at_a_time,
                 carried=carried,
             )
-            for payload in (self.codec.dump(value, most) for value in values)
+            for payload in self.codec.dump_all(values, most)
         ]
 
     def _queue(self) -> Queue:

@@ -19,7 +19,7 @@ from sqlalchemy import BigInteger, Connection, Engine, TwoPhaseTransaction, func
 from fastjobs.clock import Clock
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
-from fastjobs.core.job import NewJob
+from fastjobs.core.job import Alike, NewJob
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
 from fastjobs.store import Places, Run, Throttled
 from fastjobs.stores.sql import forks, operations
@@ -188,7 +188,8 @@ class Postgres:
         return ids, claimed
 
     def _see_due(self, jobs: Sequence[NewJob], now: int) -> None:
-        if any(job.after < 0 if job.at is None else job.at < now for job in jobs):
+        asked = jobs[:1] if isinstance(jobs, Alike) else jobs
+        if any(job.after < 0 if job.at is None else job.at < now for job in asked):
             self._floors.forget()
 
     async def claim(

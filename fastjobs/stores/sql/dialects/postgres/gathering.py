@@ -116,7 +116,7 @@ class Gathering:
         wanted, beside = self.wanted, self.beside
         if wanted is None or beside is None or not wanted.is_wanted():
             return await self._push(link, group)
-        jobs = [job for member in group for job in member.asks]
+        jobs = _jobs_of(group)
         if 0 < len(jobs) <= FEW:
             try:
                 ids, claimed = await beside.both(link, jobs, wanted.asks)
@@ -136,7 +136,7 @@ class Gathering:
         if not group:
             return
         try:
-            ids = await self._send(link, [job for member in group for job in member.asks])
+            ids = await self._send(link, _jobs_of(group))
         except Exception as error:
             # Only what is certainly not kept may be sent again.
             if not link.is_answer(error):
@@ -169,6 +169,12 @@ class Gathering:
                 group.append(member)
                 count += len(member.asks)
         return group
+
+
+def _jobs_of(group: list[_Push]) -> Sequence[NewJob]:
+    if len(group) == 1:
+        return group[0].asks
+    return [job for member in group for job in member.asks]
 
 
 def _settle(group: list[_Push], ids: list[str | None]) -> None:
