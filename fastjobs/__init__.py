@@ -32,6 +32,7 @@ from fastjobs.core.errors import (
     StoreTimeout,
 )
 from fastjobs.core.every import Every
+from fastjobs.core.job import JobState
 from fastjobs.core.outcome import Outcome, Ran
 from fastjobs.core.rate import Limiter, Throttle
 from fastjobs.core.request_id import CarryRequestID, request_id
@@ -41,8 +42,9 @@ from fastjobs.runtime.current import current_job
 from fastjobs.runtime.health import Health
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.kinds import Kinds
+from fastjobs.runtime.looking import JobInfo, KindInfo
 from fastjobs.runtime.queue import Queue
-from fastjobs.store import Extra, Store, supports
+from fastjobs.store import Cancelled, Extra, Store, supports
 from fastjobs.stores.memory import Memory
 from fastjobs.web.middleware import RequestIDMiddleware
 from fastjobs.web.serving import lifespan
@@ -58,6 +60,8 @@ __version__ = "0.1.0"
 __all__ = [
     # the queue
     "Queue", "Kind", "Kinds", "current_job", "Permanent", "Retry", "Snooze", "Outcome", "Ran", "Health",
+    # its jobs, looked at and acted on
+    "JobInfo", "JobState", "KindInfo", "Cancelled",
     # what runs at its times
     "Cron", "Every", "Schedule",
     # which jobs wait, and how many run

@@ -320,7 +320,8 @@ class CountsStore(Store, Protocol):
     async def counts(self, *, cap: int = 10_000) -> list[KindCount]:
         """A row for each kind that was ever registered or pushed, in the order of their names.
 
-        No number goes past `cap` + 1, nor does what is read to find it, however many jobs there are.
+        A store hears of a registered kind by its `open` (LIFECYCLE), or else by the first claim that names it. No
+        number goes past `cap` + 1, nor does what is read to find it, however many jobs there are.
         """
         ...
 
@@ -364,14 +365,15 @@ class CancelStore(Store, Protocol):
     async def cancel(self, ids: Sequence[str]) -> list[Cancelled]:
         """Removes jobs that wait, parked ones too, and asks held ones to stop; says what became of each, in order.
 
-        What is removed has its key and name let go as by `Done`, and the next of its key woken. A held job's next
-        `Extend` answers STOP, and `asked` names it. One whose hold has run out counts as one that waits. A stop that
-        was asked of one claim says nothing to the next: each claim begins without. An id twice is cancelled once.
+        What is removed has its key and name let go as by `Done`, and the next of its key woken; a mark of it is LOST.
+        Each `Extend` of a job that was asked to stop is kept and answers STOP, and `asked` names it. A job whose hold
+        has run out counts as one that waits. A stop that was asked of one claim says nothing to the next: each claim
+        begins without. An id given twice is answered as by two cancels, one after the other.
         """
         ...
 
     async def asked(self, held: Sequence[tuple[str, int]]) -> set[str]:
-        """Of these jobs, each with its claim, the ids of those asked to stop. A read alone."""
+        """Of these jobs, each with its claim, the ids of those whose claim was asked to stop. A read alone."""
         ...
 
 
@@ -379,10 +381,11 @@ class ProgressStore(Store, Protocol):
     """Keeps how far running jobs are (PROGRESS)."""
 
     async def progress(self, reports: Sequence[tuple[str, int, str]]) -> None:
-        """Keeps the JSON text of each (id, claim, text) while that claim holds the job, and leaves every other.
+        """Keeps the JSON text of each (id, claim, text) whose claim has the job, as a mark's must, and leaves all else.
 
-        It stays until the next report, through retries, and goes with the job. A row that someone's transaction has is
-        left as it is, and nobody waits for it.
+        Of several of one claim the last is kept. It stays until the next report, through retries, in the failed and by
+        a run again, and goes with the job. A row that someone's transaction has is left as it is, and nobody waits
+        for it.
         """
         ...
 
@@ -404,11 +407,12 @@ class PauseStore(Store, Protocol):
     """Pauses kinds on all instances (PAUSE)."""
 
     async def pause(self, kind: str, paused: bool) -> bool:
-        """While a kind is paused no claim returns a job of it; jobs that run go on, and pushes are kept.
+        """While a kind is paused no claim returns a job of it, or fails one, or has it in `next_in`; the jobs that run
+        go on, and pushes are kept.
 
         It stays paused, through restarts and deploys, until it's resumed by `paused=False`. Answers whether there is
-        such a kind: one that was never registered or pushed is not paused. Others hear of an end of a pause as of a
-        push (LISTEN).
+        such a kind: one that was never registered or pushed (`CountsStore.counts`) is not paused. Others hear of an end
+        of a pause as of a push (LISTEN).
         """
         ...
 

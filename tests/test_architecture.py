@@ -40,6 +40,8 @@ MAY_IMPORT_OTHERS = {
     "sqlite": {"sqlalchemy"},
     "alembic": {"sqlalchemy"},
 }
+# What is imported against the arrows, as it's asked for: the door that it's behind.
+DOORS = {("fastjobs/runtime/queue.py", "fastjobs.testing.kit")}
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "base", "common", "misc"}
 
 
@@ -88,6 +90,8 @@ def broken_arrows(file: Path) -> Iterator[str]:
     part = part_of(file)
     for line, imported in imports(file):
         top, _, rest = imported.partition(".")
+        if (name_of(file), imported) in DOORS:
+            continue
         if top == "fastjobs":
             target = rest.split(".")[0] or "fastjobs"
             if target not in MAY_IMPORT[part] and imported != "fastjobs":

@@ -1,5 +1,4 @@
 import asyncio
-from datetime import UTC, datetime
 
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -7,16 +6,16 @@ import fastjobs
 
 engine = create_async_engine("sqlite+aiosqlite:///app.db")
 fastjobs.sqlite.configure(engine)
-store = fastjobs.SQLStore(engine)
+q = fastjobs.Queue(fastjobs.SQLStore(engine))  # or the app's own
 
 
 async def main() -> None:
-    for job in await store.failed():  # the latest first, 100 at most
-        when = datetime.fromtimestamp(job.failed_at / 1_000_000, UTC)
-        print(f"{when:%Y-%m-%d %H:%M} job {job.id}, {job.kind}, {job.attempts} attempts: {job.error}")
-    mails = await store.failed(kind="welcome-mail")
-    print("run again:", sum(await store.run_again([job.id for job in mails])))
-    await store.close()
+    async with q.running(run=False):  # opens the store and closes it, and runs no job
+        for job in await q.failed():  # the latest first, 100 at most
+            print(
+                f"{job.failed_at:%Y-%m-%d %H:%M} job {job.id}, {job.kind}, {job.attempts} attempts: {job.error}"
+            )
+        print("run again:", await q.run_again(kind="welcome-mail"))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import platform
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,15 +13,16 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 import fastjobs
+from fastjobs.cli.asking import entered, first_line, lifespan_error
+from fastjobs.cli.hosting import LifespanFailed
 from fastjobs.cli.mistake import Mistake
-from fastjobs.cli.target import queue_named, sql_store
-from fastjobs.core.text import error_text, one_line
-from fastjobs.runtime.queue import Queue
+from fastjobs.cli.parsing import Commands, add_app, add_queue, target_typed
+from fastjobs.cli.printing import out
+from fastjobs.cli.target import Target, sql_store
+from fastjobs.core.text import one_line
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.inspecting import Finding
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
 
 LIMIT = 60.0
 """Seconds that all checks may take; one that reads a whole file with --deep may take longer."""
@@ -37,21 +37,18 @@ def add(commands: Commands) -> None:
         description="Connects as the app does, looks at the database and at what it's set to, and says of each thing"
         " whether it's well, and what to do where it isn't. It writes nothing. Exits with 0 where nothing is wrong, 1"
         " where something is, and 2 where it couldn't look.",
-        allow_abbrev=False,
     )
-    parser.add_argument(
-        "queue",
-        nargs="?",
-        help="module:queue, or module:factory(); else FASTJOBS_QUEUE, else [tool.fastjobs] queue of pyproject.toml",
-    )
+    add_queue(parser)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.add_argument("--deep", action="store_true", help="read the whole of a SQLite file for damage, too")
+    add_app(parser)
     parser.set_defaults(order=_order)
 
 
 def _order(typed: argparse.Namespace) -> int:
-    named, queue = queue_named(typed.queue)
-    found = asyncio.run(_looked(named, queue, typed.deep))
+    target = target_typed(typed, typed.queue)
+    named = target.named
+    found = asyncio.run(_looked(target, typed.deep))
     levels = Counter(each.level.value for each in found)
     if typed.json:
         told = {
@@ -61,24 +58,27 @@ def _order(typed: argparse.Namespace) -> int:
             "warnings": levels["warning"],
             "findings": [asdict(each) for each in found],
         }
-        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+        out(json.dumps(told, indent=2) + "\n")
     else:
-        sys.stdout.write("\n".join(_lines(named, found, levels)) + "\n")
+        out("\n".join(_lines(named, found, levels)) + "\n")
     return 1 if levels["wrong"] else 0
 
 
-async def _looked(named: str, queue: Queue, deep: bool) -> list[Finding]:
-    store = sql_store(named, queue)
+async def _looked(target: Target, deep: bool) -> list[Finding]:
     try:
-        async with asyncio.timeout(None if deep else LIMIT):
-            return await store.examine(queue.kinds.keys(), deep=deep)
+        async with entered(target):
+            store = sql_store(target.named, target.queue)
+            async with asyncio.timeout(None if deep else LIMIT):
+                return await store.examine(target.queue.kinds.keys(), deep=deep)
+    except Mistake:
+        raise
     except TimeoutError:
-        raise Mistake(
-            f"can't look at the database of {named}: it didn't answer within {LIMIT:g} seconds"
-        ) from None
+        why = f"it didn't answer within {LIMIT:g} seconds"
+    except LifespanFailed as failed:
+        raise Mistake(f"the app's lifespan failed: {lifespan_error(failed)}") from None
     except Exception as error:
-        first = one_line(error_text(error).partition("\n")[0], 500)
-        raise Mistake(f"can't look at the database of {named}: {first}") from None
+        why = one_line(first_line(error), 500)
+    raise Mistake(f"can't look at the database of {target.named}: {why}")
 
 
 def _lines(named: str, found: Sequence[Finding], levels: Counter[str]) -> list[str]:

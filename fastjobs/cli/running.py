@@ -8,12 +8,11 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 from fastjobs.cli.exit import Exit, at_the_very_end
 from fastjobs.cli.hosting import App, LifespanFailed, lifespan_of
 from fastjobs.cli.mistake import Mistake
-from fastjobs.cli.target import queue_named, thing
+from fastjobs.cli.parsing import Commands, add_app, add_queue, target_typed
 from fastjobs.core.errors import FastjobsError, QueueError, RegistrationError
 from fastjobs.core.text import error_text
 from fastjobs.runtime.kinds import chosen
@@ -21,9 +20,6 @@ from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.living import not_run_here
 from fastjobs.runtime.queue import Queue
 from fastjobs.runtime.settings import LET_GO
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -36,13 +32,8 @@ def add(commands: Commands) -> None:
         description="Runs the jobs of a queue until SIGTERM or Ctrl-C, then stops in order within the queue's grace"
         " and a second; a second signal ends it at once. Exits with 0 after a stop, 1 after a failure, and 2 where it"
         " can't begin.",
-        allow_abbrev=False,
     )
-    parser.add_argument(
-        "queue",
-        nargs="?",
-        help="module:queue, or module:factory(); else FASTJOBS_QUEUE, else [tool.fastjobs] queue of pyproject.toml",
-    )
+    add_queue(parser)
     parser.add_argument(
         "--workers", type=_workers, metavar="N", help="how many jobs run at once, in place of the queue's"
     )
@@ -51,11 +42,7 @@ def add(commands: Commands) -> None:
         metavar="NAMES",
         help="run the jobs of these kinds alone, as in mail,report; jobs of the others are left to whoever runs them",
     )
-    parser.add_argument(
-        "--app",
-        metavar="MODULE:APP",
-        help="enter this app's lifespan around it, for what it opens; it serves nothing and runs no queue of its own",
-    )
+    add_app(parser)
     parser.set_defaults(order=_order)
 
 
@@ -69,10 +56,8 @@ def _workers(text: str) -> int:
 def _order(typed: argparse.Namespace) -> int:
     process: list[Process] = []
     at_the_very_end(lambda: process[0].exit if process else None)  # before the app registers its own
-    named, queue = queue_named(typed.queue)
-    app: App | None = None if typed.app is None else thing(typed.app, "an app", "main:app")
-    if app is not None and not callable(app):
-        raise Mistake(f"{typed.app} is no ASGI app but a {type(app).__name__}")
+    target = target_typed(typed, typed.queue)
+    named, queue, app = target.named, target.queue, target.app
     if not queue.kinds:
         raise Mistake(f"{named} has no kinds: is the module imported that registers them?")
     kinds = None if typed.kinds is None else [each.strip() for each in typed.kinds.split(",") if each.strip()]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
+from fastjobs.cli.asking import entered, outcome
 from fastjobs.cli.mistake import Mistake
-from fastjobs.cli.target import queue_named
+from fastjobs.cli.parsing import QUEUE, Commands, add_app, target_typed
+from fastjobs.cli.printing import out
 from fastjobs.core.duration import moment
-from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.core.schedule import upcoming
 from fastjobs.core.text import error_text, one_line
 from fastjobs.runtime.queue import Queue
@@ -22,9 +21,6 @@ from fastjobs.runtime.scheduling import Scheduled
 from fastjobs.runtime.waiting import limited
 from fastjobs.store import Extra, supports
 from fastjobs.stores.memory import Memory
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
 
 _NEXT = 5
 """How many runs to come are told."""
@@ -35,19 +31,16 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "schedules",
         help="tell what runs when, or run one now",
+        usage="fastjobs schedules [queue] [run-now NAME] [option ...]",
         description="Tells of each schedule its kind, its times in words and in its zone, the run that was pushed last,"
         f" and the next {_NEXT} after now. It needs the app's database. Changes of the zone's clock are marked."
         " With `run-now NAME` it pushes a job as a run of that schedule does, due at once; its next run stays.",
-        allow_abbrev=False,
     )
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="[queue] [run-now NAME]",
-        help="the queue as module:queue, or module:factory(); else FASTJOBS_QUEUE, else [tool.fastjobs] queue of"
-        " pyproject.toml. Then run-now and a schedule's name, to run it now",
+    parser.take_words(
+        "[queue] [run-now NAME]", f"the queue as {QUEUE}. Then run-now and a schedule's name, to run it now"
     )
     parser.add_argument("--json", action="store_true", help="as JSON, one object for each schedule")
+    add_app(parser)
     parser.set_defaults(order=_order)
 
 
@@ -63,24 +56,25 @@ def _order(typed: argparse.Namespace) -> int:
         name, words = words[at + 1], words[:at]
     if len(words) > 1:
         raise Mistake(f"one queue at a time, and run-now NAME or nothing after it, not {' '.join(words[1:])}")
-    named, queue = queue_named(words[0] if words else None)
+    target = target_typed(typed, words[0] if words else None)
+    named, queue = target.named, target.queue
     if not queue.schedules and name is None:
-        sys.stdout.write("[]\n" if typed.json else f"{named} has no schedules\n")
+        out("[]\n" if typed.json else f"{named} has no schedules\n")
         return 0
     found = None if name is None else _named(named, queue, name)
-    try:
-        if found is None:
-            return asyncio.run(_tell(queue, as_json=typed.json))
-        if not isinstance(queue.store, Memory):
-            return asyncio.run(_run_now(queue, found))
-    except (StoreError, QueueError) as wrong:
-        raise Mistake(str(wrong)) from None
-    except Exception as error:  # a driver's own, of which nobody knows them all
-        sys.stderr.write(f"fastjobs: the store can't be asked: {error_text(error)}\n")
-        return 1
-    raise Mistake(
-        f"{named} keeps its jobs in a Memory, which ends with this command: a job pushed here would never run"
-    )
+
+    async def asked() -> int:
+        async with entered(target):
+            if found is None:
+                return await _tell(queue, as_json=typed.json)
+            if isinstance(queue.store, Memory):
+                raise Mistake(
+                    f"{named} keeps its jobs in a Memory, which ends with this command: a job pushed here would never"
+                    " run"
+                )
+            return await _run_now(queue, found)
+
+    return outcome(target, asked)
 
 
 async def _tell(queue: Queue, *, as_json: bool) -> int:
@@ -91,9 +85,9 @@ async def _tell(queue: Queue, *, as_json: bool) -> int:
         lasts = await limited(store.runs([each.name for each in queue.schedules]), "the last runs")
     told = [_told(each, lasts.get(each.name), now) for each in queue.schedules]
     if as_json:
-        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+        out(json.dumps(told, indent=2) + "\n")
     else:
-        sys.stdout.write("\n".join(_lines(each) for each in told))
+        out("\n".join(_lines(each) for each in told))
     return 1 if any("error" in each for each in told) else 0
 
 
@@ -109,9 +103,9 @@ async def _run_now(queue: Queue, found: Scheduled) -> int:
     async with queue.running(run=False):
         (id,) = await queue.push([found.job])
     if id is None:
-        sys.stdout.write(f"a job of {found.job.kind} with this value waits already, and nothing was pushed\n")
+        out(f"a job of {found.job.kind} with this value waits already, and nothing was pushed\n")
     else:
-        sys.stdout.write(f"pushed {id} kind={found.job.kind}\n")
+        out(f"pushed {id} kind={found.job.kind}\n")
     return 0
 
 

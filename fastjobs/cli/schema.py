@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import TYPE_CHECKING
 
+from fastjobs.cli.asking import entered, outcome
 from fastjobs.cli.mistake import Mistake
-from fastjobs.cli.target import queue_named, sql_store
+from fastjobs.cli.parsing import Commands, add_app, add_queue, target_typed
+from fastjobs.cli.printing import out
+from fastjobs.cli.target import sql_store
 from fastjobs.core.errors import StoreError
-
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # pyright: ignore[reportPrivateUsage]
 
 
 def add(commands: Commands) -> None:
@@ -21,18 +19,14 @@ def add(commands: Commands) -> None:
         help="print the statements that make a queue's tables",
         description="Prints the statements that make a queue's tables, for sqlite3 or psql, and connects to nothing."
         " Then SQLStore(engine, migrate=False) works as a user who may not make tables.",
-        allow_abbrev=False,
     )
-    parser.add_argument(
-        "queue",
-        nargs="?",
-        help="module:queue, or module:factory(); else FASTJOBS_QUEUE, else [tool.fastjobs] queue of pyproject.toml",
-    )
+    add_queue(parser)
     parser.add_argument("--dialect", metavar="NAME", help="sqlite or postgresql; then no queue is looked for")
     parser.add_argument(
         "--prefix", help="with --dialect: what the tables' names begin with, fastjobs_ by default"
     )
     parser.add_argument("--schema", help="with --dialect: the schema that they are in")
+    add_app(parser)
     parser.set_defaults(order=_order)
 
 
@@ -40,9 +34,18 @@ def _order(typed: argparse.Namespace) -> int:
     if typed.dialect is None:
         if typed.prefix is not None or typed.schema is not None:
             raise Mistake("--prefix and --schema go with --dialect: a queue's store says its own")
-        named, queue = queue_named(typed.queue)
-        sys.stdout.write(sql_store(named, queue).ddl())
-        return 0
+        target = target_typed(typed, typed.queue)
+
+        if target.app is None:
+            out(sql_store(target.named, target.queue).ddl())
+            return 0
+
+        async def print_it() -> int:
+            async with entered(target):
+                out(sql_store(target.named, target.queue).ddl())
+            return 0
+
+        return outcome(target, print_it)
     if typed.queue is not None:
         raise Mistake(f"name a queue or a --dialect, not both: {typed.queue} and {typed.dialect}")
     # Not before it's needed: it loads SQLAlchemy.
@@ -51,7 +54,7 @@ def _order(typed: argparse.Namespace) -> int:
 
     try:
         tables = make_tables("fastjobs_" if typed.prefix is None else typed.prefix, typed.schema)
-        sys.stdout.write(script(tables, typed.dialect))
+        out(script(tables, typed.dialect))
     except StoreError as wrong:
         raise Mistake(str(wrong)) from None
     return 0

@@ -1,6 +1,7 @@
 """Finds what the command is about: `module:queue`, `module:settings.queue`, or what a factory `module:make()` gives.
 
-The current folder is where modules are looked for first, as with `python -m`.
+With dots alone, `package.module.queue`, the longest module that there is comes first. The current folder is where
+modules are looked for first, as with `python -m`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import os
 import re
 import sys
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from fastjobs.cli.hosting import App
 from fastjobs.cli.mistake import Mistake
 from fastjobs.core.errors import QueueError
 from fastjobs.runtime.queue import Queue
@@ -22,7 +25,39 @@ if TYPE_CHECKING:
     from fastjobs.stores.sql.store import SQLStore
 
 ENVIRONMENT = "FASTJOBS_QUEUE"
-_TARGET = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)(\(\))?\Z")
+APP_ENVIRONMENT = "FASTJOBS_APP"
+_NAME = r"[^\W\d]\w*"
+_TARGET = re.compile(rf"({_NAME}(?:\.{_NAME})*):({_NAME}(?:\.{_NAME})*)(\(\))?\Z")
+_DOTTED = re.compile(rf"({_NAME}(?:\.{_NAME})+)(\(\))?\Z")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The queue that a command is about."""
+
+    named: str
+    """How it was named."""
+    queue: Queue
+    app: App | None
+    """The app whose lifespan is to be entered around what's asked of the queue, for what it opens."""
+
+
+def target_of(queue: str | None, app: str | None) -> Target:
+    """The queue, and its app where one is named: by the argument, else by FASTJOBS_APP, else by pyproject.toml.
+
+    The app of pyproject.toml goes with the queue that's named there, and with no other.
+    """
+    named, found = queue_named(queue)
+    configured = Path("pyproject.toml")
+    named_app = app or os.environ.get(APP_ENVIRONMENT)
+    if not named_app and named == _configured(configured, "queue", "app:q"):
+        named_app = _configured(configured, "app", "main:app")
+    if not named_app:
+        return Target(named, found, None)
+    hosted = thing(named_app, "an app", "main:app")
+    if not callable(hosted):
+        raise Mistake(f"{named_app} is no ASGI app but {_kind_of(hosted)}")
+    return Target(named, found, cast("App", hosted))
 
 
 def queue_named(argument: str | None) -> tuple[str, Queue]:
@@ -30,7 +65,7 @@ def queue_named(argument: str | None) -> tuple[str, Queue]:
 
     A Mistake where nothing names one, or what is named is no queue. What the app raises as it's imported comes out.
     """
-    named = argument or os.environ.get(ENVIRONMENT) or _configured(Path("pyproject.toml"))
+    named = argument or os.environ.get(ENVIRONMENT) or _configured(Path("pyproject.toml"), "queue", "app:q")
     if not named:
         raise Mistake(
             f"which queue? Name it as module:queue, as in: fastjobs run app:q; or by {ENVIRONMENT}, or in"
@@ -42,6 +77,11 @@ def queue_named(argument: str | None) -> tuple[str, Queue]:
     return named, found
 
 
+def names_something(word: str) -> bool:
+    """Whether it's written as a queue is: `app:q`, or `app.q`."""
+    return _TARGET.match(word) is not None or _DOTTED.match(word) is not None
+
+
 def sql_store(named: str, queue: Queue) -> SQLStore:
     """The queue's SQLStore; a Mistake where it has another store, or none yet."""
     from fastjobs.stores.sql.store import SQLStore  # not before it's needed: it loads SQLAlchemy
@@ -50,8 +90,8 @@ def sql_store(named: str, queue: Queue) -> SQLStore:
         store = queue.store
     except QueueError:
         raise Mistake(
-            f"{named} has no store yet: name a queue that has one as it's imported, or a function that makes it, as in"
-            " app:make()"
+            f"{named} has no store yet: name a queue that has one as it's imported, a function that makes it, as in"
+            " app:make(), or the app that gives it one, as in --app module:app"
         ) from None
     if not isinstance(store, SQLStore):
         raise Mistake(
@@ -61,15 +101,18 @@ def sql_store(named: str, queue: Queue) -> SQLStore:
 
 
 def thing(named: str, what: str, example: str) -> Any:
-    """What `module:attribute`, or `module:factory()`, names."""
-    parsed = _TARGET.match(named)
-    if parsed is None:
-        raise Mistake(f"{named!r} doesn't name {what}: write module:name, as in {example}{_instead(named)}")
-    module_name, path, called = parsed.groups()
+    """What `module:attribute`, `module.attribute` or `module:factory()` names."""
     here = os.getcwd()
     if sys.path[:1] not in ([""], [here]):
         sys.path.insert(0, here)
-    module = _imported(module_name, here)
+    if parsed := _TARGET.match(named):
+        module_name, path, called = parsed.groups()
+        module = _imported(module_name, here)
+    elif parsed := _DOTTED.match(named):
+        module_name, path, module = _longest(parsed[1], here)
+        called = parsed[2]
+    else:
+        raise Mistake(f"{named!r} doesn't name {what}: write module:name, as in {example}{_instead(named)}")
     found: Any = module
     for name in path.split("."):
         try:
@@ -90,6 +133,18 @@ def thing(named: str, what: str, example: str) -> Any:
         made.close()
         raise Mistake(f"{named} is an async function, and what makes {what} is a plain one")
     return made
+
+
+def _longest(dotted: str, here: str) -> tuple[str, str, Any]:
+    """The longest module that there is of `package.module.name.of.it`, what's left of the dots, and the module."""
+    parts = dotted.split(".")
+    for n in range(len(parts) - 1, 0, -1):
+        try:
+            return ".".join(parts[:n]), ".".join(parts[n:]), _imported(".".join(parts[:n]), here)
+        except Mistake:
+            if n == 1:
+                raise
+    raise AssertionError("a dotted name has a dot")
 
 
 def _imported(name: str, here: str) -> Any:
@@ -114,16 +169,21 @@ def _kind_of(found: object) -> str:
     return f"a {type(found).__name__}"
 
 
-def _configured(file: Path) -> str | None:
+def _configured(file: Path, key: str, example: str) -> str | None:
     try:
         text = file.read_text("utf-8")
     except OSError:
         return None
+    except UnicodeDecodeError as bad:
+        raise Mistake(f"{file} can't be read: {bad}") from None
     try:
-        tools = tomllib.loads(text).get("tool", {})
+        tools: object = tomllib.loads(text).get("tool", {})
     except tomllib.TOMLDecodeError as bad:
         raise Mistake(f"{file} can't be read: {bad}") from None
-    named: object = cast("dict[str, Any]", tools).get("fastjobs", {}).get("queue")
+    own: object = cast("dict[str, object]", tools).get("fastjobs", {}) if isinstance(tools, dict) else {}
+    if not isinstance(own, dict):
+        raise Mistake(f'{file}: [tool.fastjobs] is a table, as in {key} = "{example}", not {own!r}')
+    named = cast("dict[str, object]", own).get(key)
     if named is not None and not isinstance(named, str):
-        raise Mistake(f'{file}: [tool.fastjobs] queue is text, as in "app:q", not {named!r}')
+        raise Mistake(f'{file}: [tool.fastjobs] {key} is text, as in "{example}", not {named!r}')
     return named

@@ -143,6 +143,12 @@ class FailedJob(NamedTuple):
     carried: str | None = None
     size: int = 0
     """How many bytes the payload has, whole."""
+    lost: int = 0
+    name: str | None = None
+    has_key: bool = False
+    """Whether it was pushed with a key (UNIQUE)."""
+    progress: str | None = None
+    """What its handler last said of how far it is, as JSON text (PROGRESS)."""
 
 
 class JobState(StrEnum):
@@ -182,7 +188,7 @@ class KeptJob(NamedTuple):
     has_key: bool
     """Whether it was pushed with a key (UNIQUE)."""
     stop_asked: bool
-    """Whether someone asked it to stop (CANCEL)."""
+    """Whether the claim that holds it was asked to stop (CANCEL); False unless it's HELD."""
     progress: str | None
     """What its handler last said of how far it is, as JSON text (PROGRESS)."""
     behind: str | None
@@ -191,6 +197,6 @@ class KeptJob(NamedTuple):
     """Until when its kind is held back (HOLD_BACK); 0 where it never was."""
     kind_paused: bool
     kind_held: int
-    """How many jobs of its kind are held now, 1,001 at most."""
+    """How many jobs of its kind are held now, by holds that have not run out; 1,001 at most."""
     now: int
     """The store's now, as it was read."""

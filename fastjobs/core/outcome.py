@@ -17,6 +17,8 @@ class Outcome(StrEnum):
     """It failed for good: at its last attempt, or by a permanent error."""
     HELD_BACK = "held back"
     """It wasn't an attempt: the handler snoozed, or its kind's rate held it back before it started."""
+    CANCELLED = "cancelled"
+    """Someone cancelled the job as it ran, or was about to, and it's removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,7 @@ class Ran:
     """1 for the first."""
     outcome: Outcome
     error: Exception | None
-    """What a run that was retried or failed failed with."""
+    """What a run that was retried or failed failed with; None for the others."""
     took: float
     """How many seconds the handler ran."""
     waited: float

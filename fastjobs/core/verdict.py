@@ -27,6 +27,8 @@ class Cut(Enum):
     """The queue stops."""
     LOST = "lost"
     """Another claim has the job."""
+    CANCEL = "cancel"
+    """Someone cancelled the job."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,7 @@ def verdict(
 
     - It returned: done, unless it had run over its timeout by then. A timeout ends the attempt, as a handler that
       swallowed its cancellation need not have done its work.
+    - Its job was cancelled and it raised, whatever it raised: removed.
     - It was stopped with the queue and raised, whatever it raised: given back, due as it was, attempt and all.
     - `Snooze`: waits, no attempt counted. `Permanent`, and an error that `permanent=` says is one: fails.
     - Anything else: tries again after `Retry.after` or the kind's backoff, or fails at the last attempt. A `Retry`
@@ -68,6 +71,8 @@ def verdict(
         return Verdict(None, Outcome.RETRIED)
     if error is None and cut is not Cut.TIMEOUT:
         return Verdict(Done(job.id, job.claim), Outcome.DONE)
+    if cut is Cut.CANCEL:
+        return cancelled(job)
     if cut is Cut.STOP and error is not None:
         stopped = "stopped with the queue; it runs again"
         return Verdict(
@@ -105,6 +110,11 @@ def verdict(
     return Verdict(
         TryAgain(job.id, job.claim, after, text), Outcome.RETRIED, _exception(error), text=text, remark=remark
     )
+
+
+def cancelled(job: Job) -> Verdict:
+    """Someone cancelled it: it's removed, and no attempt has failed."""
+    return Verdict(Done(job.id, job.claim), Outcome.CANCELLED)
 
 
 def refused(job: Job, kind_for: int) -> Verdict:

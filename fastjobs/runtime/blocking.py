@@ -1,9 +1,9 @@
-"""Pushes from sync code: `kind.sync.push(value)`, from a thread of the app, or with no event loop at all."""
+"""The queue from sync code: `kind.sync.push(value)`, `q.sync.failed()`, from a thread or with no event loop at all."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import TimeoutError as NoAnswer
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -14,6 +14,7 @@ from fastjobs.core.job import NewJob
 from fastjobs.runtime.settings import STORE_LIMIT
 
 if TYPE_CHECKING:
+    from fastjobs.runtime.desk import Desk
     from fastjobs.runtime.kind import Kind
     from fastjobs.runtime.queue import Queue
 
@@ -75,7 +76,7 @@ def push_blocking(queue: Queue, jobs: Sequence[NewJob]) -> list[str | None]:
     """Pushes on the queue's own loop, where it runs on one, and else on a loop that ends with the push."""
     loop = queue.loop
     if loop is None or not loop.is_running():
-        return asyncio.run(queue.push(jobs))
+        return _run(queue.push(jobs))
     answer = asyncio.run_coroutine_threadsafe(queue.push(jobs), loop)
     try:
         return answer.result(STORE_LIMIT + 1)
@@ -87,3 +88,50 @@ def push_blocking(queue: Queue, jobs: Sequence[NewJob]) -> list[str | None]:
             f"the queue's event loop gave no answer to a push in {STORE_LIMIT + 1:g} s: something blocks it, and the"
             " job may be kept or not"
         ) from None
+
+
+def block(queue: Desk, call: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
+    """The answer of one of the queue's methods, on its own loop where it runs, and else on one that ends with it.
+
+    One that takes long is waited for, as each call of the store in it has its limit, for as long as the loop runs.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise QueueError(f"q.sync.{what} would block this thread's event loop; write await q.{what}(…)")
+    loop = queue.loop
+    if loop is None or not loop.is_running():
+        return _run(call())
+    answer = asyncio.run_coroutine_threadsafe(call(), loop)
+    while True:
+        try:
+            return answer.result(STORE_LIMIT + 1)
+        except NoAnswer:
+            if answer.done():
+                raise  # the store's own
+            if _turns(loop):
+                continue
+            answer.cancel()
+            raise StoreTimeout(
+                f"the queue's event loop gave no answer to q.sync.{what} in {STORE_LIMIT + 2:g} s: something blocks it,"
+                " and it may be done or not"
+            ) from None
+
+
+def _run(call: Coroutine[Any, Any, T]) -> T:
+    """As asyncio.run, but that a factory has it leave the thread's current event loop as it is."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(call)
+
+
+def _turns(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the loop gets to what it's asked within a second."""
+    turn = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
+    try:
+        turn.result(1)
+    except NoAnswer:
+        turn.cancel()
+        return False
+    return True

@@ -11,6 +11,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from fastjobs.core.errors import StoreError
 from fastjobs.core.payload import Codec
 from fastjobs.core.request_id import current
 from fastjobs.runtime.crossing import Reference, found, told
@@ -19,6 +20,30 @@ from fastjobs.runtime.handlers import signature
 from fastjobs.runtime.threads import outcome
 
 STARTED = b"started"
+REPORT = b"progress:"
+
+
+class _Reports:
+    """Tells the app of the handler's progress for as long as that runs; what comes later is of no job."""
+
+    def __init__(self, asked: Connection, refuses: str | None) -> None:
+        self._asked = asked
+        self._refuses = refuses
+        self._guard = threading.Lock()
+        self._over = False
+
+    def report(self, text: str) -> None:
+        """From any thread of the handler's."""
+        if self._refuses is not None:
+            raise StoreError(self._refuses)
+        with self._guard:
+            if not self._over:
+                self._asked.send_bytes(REPORT + text.encode())
+
+    def end(self) -> None:
+        """The handler has ended."""
+        with self._guard:
+            self._over = True
 
 
 class _Job:
@@ -65,10 +90,14 @@ def _one(
     except BaseException as error:  # the app's modules may raise anything as they're imported
         return error
     context = Context()
-    context.run(running_job.set, _Job(CurrentJob(**request["job"])))
+    reports = _Reports(asked, request["keeps_no_progress"])
+    context.run(running_job.set, _Job(CurrentJob(**request["job"], _report=reports.report)))
     context.run(current.set, request["request_id"])
     asked.send_bytes(STARTED)
-    return outcome(context, handler.fn, *values)
+    try:
+        return outcome(context, handler.fn, *values)
+    finally:
+        reports.end()
 
 
 def _end_with_the_app() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from fastjobs.core.errors import QueueError
+from fastjobs.core.progress import progress_text
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -35,6 +36,30 @@ class CurrentJob:
     _done_in: Callable[[object], Coroutine[Any, Any, None] | None] | None = field(
         default=None, repr=False, compare=False
     )
+    _stop_asked: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)
+    _report: Callable[[str], None] = field(default=lambda text: None, repr=False, compare=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether someone cancelled this job: it changes while the handler runs, and may be asked from any thread.
+
+        It's for a `def` handler, which nothing else can stop: one that sees it raises or returns. What it raises
+        removes the job; one that returns is done. An async handler is cancelled, and with `process=True` its process
+        is ended.
+        """
+        return self._stop_asked()
+
+    def progress(self, value: object) -> None:
+        """Reports how far the job is: any JSON value, of 1 KiB at most as JSON, that `Queue.job` shows with the job.
+
+        It's cheap: it answers at once, from any thread, and the last value is written about once a second, in one
+        write for all jobs that run here. It's kept through retries and with a failed job, and goes with the job as
+        that is done. A report that can't be written is left out, and the job goes on. Once its handler has ended it
+        does nothing.
+
+        Raises PayloadError for what is no JSON or too long, StoreError where the store has no PROGRESS.
+        """
+        self._report(progress_text(value, self.kind))
 
     @overload
     def done_in(self, tx: SyncTx) -> None: ...

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from fastjobs.core.marks import GiveBack
+from fastjobs.core.job import Job
+from fastjobs.core.marks import Done, GiveBack
 from fastjobs.core.verdict import Cut
 from fastjobs.runtime import ending
+from fastjobs.runtime.cancelling import Cancels, LastWord
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.ledger import BUSY_AGAIN
 from fastjobs.runtime.life import claimables, rates_of
+from fastjobs.runtime.progress import Reports
 from fastjobs.runtime.rates import Refused
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
@@ -29,31 +33,43 @@ T = TypeVar("T")
 class Drain:
     """One drain of a queue."""
 
-    def __init__(self, store: Store, settings: Settings, kinds: Mapping[str, Kind[Any]]) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, kinds: Mapping[str, Kind[Any]], under_way: set[Drain]
+    ) -> None:
+        """It's one of those `under_way` while it runs."""
         self._store = store
+        self._under_way = under_way
         self._settings = settings
         self._kinds = kinds
         self._claimables = claimables(kinds, settings)
         self._holds = {each.kind: each.hold for each in self._claimables}
-        self._runner = Runner(settings)
+        self._reports = Reports(store, settings.clock)
+        self._runner = Runner(settings, self._reports)
         self._teller = Teller(settings)
         self._runs: set[Run] = set()
         self._rates = rates_of(store, settings, kinds, self._claimables)
-        self._renewal = Renewal(store, settings.clock, self._runs, lambda run: None, settings.poll)
+        self._renewal = Renewal(
+            store, settings.clock, self._runs, lambda run: None, Run.cancel, settings.poll
+        )
+        self._cancels = Cancels(store, settings.clock, self._runs, Run.cancel, settings.poll)
+        self._last_word = LastWord(self._cancels, self._reports)
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        """The one that the loop runs in."""
 
-    async def run(self) -> int:
-        """Runs jobs until none is due, and answers how many it ran. An error of the store's is raised.
+    def cancel(self, id: str) -> None:
+        """The job was asked to stop: if it's held here, it does so now."""
+        for run in [run for run in self._runs if run.job.id == id]:
+            run.cancel()
+
+    async def run(self, until: Callable[[], bool] = lambda: False) -> int:
+        """Runs jobs until none is due, or `until` says so, and answers how many it ran. A store's error is raised.
 
         A cancellation stops what runs, and is passed on once its end is kept, or after some seconds.
         """
         ran = 0
-        draining = asyncio.current_task()
-        assert draining is not None
-        # Where every task of the loop is cancelled, a handler's own may be before it's told of the stop.
-        self._runner.closing = lambda: draining.cancelling() > 0
-        renewing = asyncio.create_task(self._renewal.run(), context=contextvars.Context())
-        try:
-            while self._kinds:
+        async with self._going():
+            while self._kinds and not until():
                 asked = self._settings.clock.monotonic()
                 rates = self._rates
                 terms = self._claimables if rates is None else await rates.before(1, 1)
@@ -67,8 +83,7 @@ class Drain:
                     lost = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))
                     await self._on_fail(self._teller.exhausted(lost, lost.kind.options.attempts))
                 for job in claimed.jobs:
-                    hold = self._holds[job.kind]
-                    run = Run(job, self._kinds[job.kind], hold, asked, waited(job, claimed.now))
+                    run = self._begun(job, asked, claimed.now)
                     if refused:
                         await self._keep(self._runner.refused(run, refused[0]))
                     else:
@@ -78,10 +93,34 @@ class Drain:
                 found = claimed.jobs or claimed.exhausted or claimed.again
                 if not found and not (rates is not None and rates.again):
                     break
-        finally:
-            renewing.cancel()
-            self._runner.close()
         return ran
+
+    async def run_one(self, job: Job, now: int) -> None:
+        """Runs one job that the caller has claimed, at the store's `now`, whatever rates say."""
+        async with self._going():
+            await self._one(self._begun(job, self._settings.clock.monotonic(), now))
+
+    @asynccontextmanager
+    async def _going(self) -> AsyncGenerator[None]:
+        draining = asyncio.current_task()
+        assert draining is not None
+        # Where every task of the loop is cancelled, a handler's own may be before it's told of the stop.
+        self._runner.closing = lambda: draining.cancelling() > 0
+        loops = [
+            asyncio.create_task(loop(), context=contextvars.Context())
+            for loop in (self._renewal.run, self._cancels.run, self._reports.run)
+        ]
+        self._under_way.add(self)
+        try:
+            yield
+        finally:
+            self._under_way.discard(self)
+            for loop in loops:
+                loop.cancel()
+            self._runner.close()
+
+    def _begun(self, job: Job, asked: float, now: int) -> Run:
+        return Run(job, self._kinds[job.kind], self._holds[job.kind], asked, waited(job, now))
 
     async def _one(self, run: Run) -> bool:
         """Runs it and keeps its end; answers whether its handler began."""
@@ -95,8 +134,7 @@ class Drain:
         return ended is None or not ended.verdict.rated
 
     async def _keep(self, ended: Ended[Run]) -> None:
-        mark = ended.verdict.mark
-        if mark is None:
+        if ended.verdict.mark is None:
             return
         asks = ending.asks(ended.run)
         if asks is not None:
@@ -104,7 +142,8 @@ class Drain:
             if ending.is_done(ended.run, kept, self._settings.clock.monotonic()):
                 self._teller.done_in(ended)
                 return
-        await self._on_fail(self._teller.ended(ended, await self._marked(mark), False))
+        await self._last_word.before([ended])
+        await self._on_fail(self._teller.ended(ended, await self._marked(ended.verdict.mark), False))
 
     async def _marked(self, mark: Mark) -> Kept:
         while True:
@@ -114,7 +153,12 @@ class Drain:
             await pause(self._settings.clock, BUSY_AGAIN)
 
     async def _give_back(self, run: Run) -> None:
-        await limited(self._store.mark([GiveBack(run.job.id, run.job.claim, error="stopped")]), "a mark")
+        mark = (
+            Done(run.job.id, run.job.claim)
+            if run.cancelled
+            else GiveBack(run.job.id, run.job.claim, error="stopped")
+        )
+        await limited(self._store.mark([mark]), "a mark")
 
     async def _on_fail(self, owed: Owed | None) -> None:
         if owed is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from fastjobs.core.errors import RegistrationError
 
@@ -34,7 +34,8 @@ def is_async(fn: Callable[..., object]) -> bool:
 def signature(what: str, fn: Callable[..., object], after_value: int = 0) -> Signature:
     """The signature of a handler, which takes a value or nothing; `after_value` parameters come behind it.
 
-    A RegistrationError where its value isn't annotated, where it wants more than a value, and for a `Depends`.
+    A RegistrationError where its value isn't annotated, where it wants more than a value, and for what only a request
+    could give: a `Depends`, a Request, a session.
     """
     if not callable(fn) or isinstance(fn, type):
         raise RegistrationError(f"{what}: a handler is a function, not {fn!r}")
@@ -54,12 +55,9 @@ def signature(what: str, fn: Callable[..., object], after_value: int = 0) -> Sig
             f"{what}: the signature of {_name(fn)} can't be read: {type(bad).__name__}: {bad}"
         ) from None
     for each in parameters:
-        extras = getattr(each.annotation, "__metadata__", ())  # Annotated[Session, Depends(get_session)]
-        if any(type(extra).__name__ == "Depends" for extra in (each.default, *extras)):
-            raise RegistrationError(
-                f"{what}: {each.name} of {_name(fn)} is a Depends, and a handler runs outside any request. Open what"
-                " it needs in the handler, as in: async with Session() as session: ..."
-            )
+        why = _of_a_request(each, is_async(fn))
+        if why is not None:
+            raise RegistrationError(f"{what}: {each.name} of {_name(fn)} is {why}")
     if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
         raise RegistrationError(
             f"{what}: {_name(fn)} takes *{parameters[0].name}, which doesn't say what its value is. A decorator under"
@@ -86,6 +84,45 @@ def signature(what: str, fn: Callable[..., object], after_value: int = 0) -> Sig
             f" {_name(fn)}({wanted[0].name}: WelcomeMail)"
         )
     return Signature(annotation, True, is_async(fn))
+
+
+_FOLLOW = {"BackgroundTask", "BackgroundTasks"}
+_REQUESTS = {"HTTPConnection", "Response", "UploadFile", "SecurityScopes"}
+_SESSIONS = {"Session", "AsyncSession", "Connection", "AsyncConnection"}
+
+
+def _of_a_request(parameter: inspect.Parameter, awaits: bool) -> str | None:
+    """What it is and what to do instead, where only a request could give the parameter. Known by names alone."""
+    annotation = getattr(parameter.annotation, "__value__", parameter.annotation)  # type Tx = Annotated[…]
+    extras = getattr(annotation, "__metadata__", ())  # Annotated[Session, Depends(get_session)]
+    opening = f"{'async ' if awaits else ''}with sessions.begin() as session:"
+    pattern = f"in the handler, as in: {opening} … (see docs/guide/sessions.md)"
+    outside = "and a handler runs outside any request"
+    for extra in (parameter.default, *extras):
+        if any(cls.__name__ == "Depends" for cls in type(extra).__mro__):
+            return f"a {type(extra).__name__}, {outside}. Open what it needs {pattern}"
+    if parameter.default is not parameter.empty:
+        return None  # the app's own calls may give it, and the queue does without
+    for found in (annotation, *get_args(annotation)):  # Annotated[Request, …]
+        if not isinstance(found, type):
+            continue
+        name, bases = found.__name__, set(_names_of(found, "starlette.", "fastapi."))
+        if bases & _FOLLOW:
+            return f"a {name}, {outside}: what follows it is a job, so push one"
+        if bases & _REQUESTS:
+            return (
+                f"a {name}, {outside}, maybe on another machine. What it needs of the request is to be in its value, or"
+                " in what the queue carries (carry=)"
+            )
+        if _SESSIONS & set(_names_of(found, "sqlalchemy.")):
+            a = "an" if name.startswith("Async") else "a"
+            return f"{a} {name}, which nobody gives a handler. Open it {pattern}"
+    return None
+
+
+def _names_of(found: type, *packages: str) -> Iterator[str]:
+    """The names of its classes that are of these packages."""
+    return (cls.__name__ for cls in found.__mro__ if cls.__module__.startswith(packages))
 
 
 def place_of(fn: object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fastjobs.clock import Clock
 from fastjobs.runtime.lines import say
@@ -50,9 +50,13 @@ class Entry:
 class Ledger:
     """The marks of one running queue."""
 
-    def __init__(self, store: Store, clock: Clock, poll: float) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, poll: float, before: Callable[[list[Entry]], Awaitable[None]]
+    ) -> None:
+        """`before` is called with each batch that is about to be written, and may change its marks."""
         self._store = store
         self._clock = clock
+        self._before = before
         self.outage = Outage(clock, "marks", poll)
         self._entries: deque[Entry] = deque()
         self._size = MOST
@@ -84,6 +88,11 @@ class Ledger:
                 self._empty.set()
                 await self._more.wait()
             batch = [self._entries.popleft() for _ in range(min(self._size, len(self._entries)))]
+            try:
+                await self._before(batch)
+            except BaseException:
+                self._entries.extendleft(reversed(batch))
+                raise
             try:
                 kept = await limited(self._store.mark([entry.mark for entry in batch]), "marks")
             except BaseException as error:

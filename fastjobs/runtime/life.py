@@ -15,9 +15,11 @@ from typing import Any
 
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import StoreError
-from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark, TryAgain
-from fastjobs.core.verdict import Cut
+from fastjobs.core.marks import Done, GiveBack, HoldBack, Kept, Mark, TryAgain
+from fastjobs.core.outcome import Outcome
+from fastjobs.core.verdict import Cut, Verdict, cancelled
 from fastjobs.runtime import ending
+from fastjobs.runtime.cancelling import Cancels, LastWord
 from fastjobs.runtime.feed import Feed
 from fastjobs.runtime.health import Health, Vitals
 from fastjobs.runtime.kind import Kind
@@ -25,6 +27,8 @@ from fastjobs.runtime.ledger import Entry, Ledger
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.listening import Listening
 from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.progress import Reports
+from fastjobs.runtime.pruning import Pruning
 from fastjobs.runtime.rates import Rates
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
@@ -71,11 +75,14 @@ class Life:
         self.thread = threading.get_ident()
         """The one that the loop runs in."""
         self._teller = Teller(settings)
-        self._runner = Runner(settings)
-        self._ledger = Ledger(store, settings.clock, settings.poll)
+        self._reports = Reports(store, settings.clock)
+        self._runner = Runner(settings, self._reports)
+        self._cancels = Cancels(store, settings.clock, self._runs, self._cancelled, settings.poll)
+        self._last_word = LastWord(self._cancels, self._reports)
+        self._ledger = Ledger(store, settings.clock, settings.poll, self._before_marks)
         self._when_kept = self._kept
         self._workers = Workers(self._runner, settings.workers, self._ended)
-        self._renewal = Renewal(store, settings.clock, self._runs, self._lost, settings.poll)
+        self._renewal = Renewal(store, settings.clock, self._runs, self._lost, self._cancelled, settings.poll)
         self._rates = rates_of(store, settings, kinds, self._claimables)
         self._undecided: list[Run] = []
         """Jobs that are held and wait to be told whether their rate lets them start."""
@@ -96,6 +103,9 @@ class Life:
         self._sweeping: Sweeping | None = None
         if supports(store, Extra.PRUNE) and any(kind.options.one_at_a_time for kind in kinds.values()):
             self._sweeping = Sweeping(store, settings.clock, self.feed.wake)
+        self._pruning: Pruning | None = None
+        if supports(store, Extra.PRUNE):
+            self._pruning = Pruning(store, settings.clock, settings.keep_failed)
         self._scheduler = scheduler_of(store, settings, kinds, self._open, self.feed)
         self._scheduling: asyncio.Task[None] | None = None
         self._workers.freed = self.feed.freed
@@ -129,9 +139,12 @@ class Life:
     def _stand(self) -> None:
         """Starts the loops that have to be there until the stop is over, but for those that are."""
         loops = {"the ledger": self._ledger.run, "the renewal": self._renewal.run}
+        loops |= {"the cancels": self._cancels.run, "the progress": self._reports.run}
         loops |= {f"worker {n}": self._workers.work for n in range(self._settings.workers)}
         if self._sweeping is not None:
             loops["the sweep"] = self._sweeping.run
+        if self._pruning is not None:
+            loops["the prune"] = self._pruning.run
         self._tasks = [task for task in self._tasks if not task.done()]
         standing = {task.get_name() for task in self._tasks}
         self._tasks += [
@@ -248,6 +261,8 @@ class Life:
 
     def _ended(self, ended: Ended[Run]) -> None:
         run = ended.run
+        if run.reported is not None and isinstance(ended.verdict.mark, Done):
+            self._reports.forget(run)
         # One that was left behind as the queue stopped has been given back, and may still come to its end.
         held = run in self._runs
         self._runs.discard(run)
@@ -303,12 +318,55 @@ class Life:
 
     def _give_back(self, run: Run, error: str | None = None) -> None:
         self._runs.discard(run)
-        self._mark(GiveBack(run.job.id, run.job.claim, error=error), run, lambda about, kept, resent: None)
+        if run.cancelled:
+            ended = Ended(run, cancelled(run.job), 0.0)
+        else:
+            ended = Ended(
+                run, Verdict(GiveBack(run.job.id, run.job.claim, error=error), Outcome.RETRIED), 0.0
+            )
+        assert ended.verdict.mark is not None
+        self._mark(ended.verdict.mark, run, self._given_back, ended)
+
+    def _given_back(self, ended: Ended[Run] | None, kept: Kept | None, resent: bool) -> None:
+        """What never came to its own end is told of only where it was cancelled."""
+        assert ended is not None
+        if ended.verdict.outcome is Outcome.CANCELLED:
+            self._kept(ended, kept, resent)
+
+    async def _before_marks(self, entries: list[Entry]) -> None:
+        ends = [entry.about for entry in entries if entry.about is not None and _is_end(entry)]
+        changed = {id(ended) for ended in await self._last_word.before(ends)}
+        for entry in entries if changed else ():
+            if (
+                id(entry.about) in changed
+                and entry.about is not None
+                and entry.about.verdict.mark is not None
+            ):
+                entry.mark = entry.about.verdict.mark
 
     def _lost(self, run: Run) -> None:
         if run.task is None:
             self._runs.discard(run)
             self._workers.forget(run)
+
+    # Cancels.
+
+    def cancel(self, id: str) -> None:
+        """The job was asked to stop: if it's held here, it does so now rather than as that is heard of."""
+        for run in [run for run in self._runs if run.job.id == id]:
+            self._cancelled(run)
+
+    def _cancelled(self, run: Run) -> None:
+        """Its handler is cancelled; one that waits for a worker, or for its rate's word, never begins."""
+        if run.cancelled or run not in self._runs:
+            return
+        run.cancel()
+        waits = self._workers.forget(run)
+        if run in self._undecided:
+            self._undecided.remove(run)
+            waits = True
+        if waits:
+            self._ended(Ended(run, cancelled(run.job), 0.0))
 
     # The stop.
 
@@ -389,6 +447,11 @@ class Life:
                 await limited(self._store.close(), "closing", limit)
             except Exception as error:
                 say_error("the store failed as it was closed", error, logging.WARNING)
+
+
+def _is_end(entry: Entry) -> bool:
+    """Whether it's the mark of its run's end, and not the question whether that was committed."""
+    return entry.about is not None and entry.mark is entry.about.verdict.mark
 
 
 def claimables(kinds: Mapping[str, Kind[Any]], settings: Settings) -> list[Claimable]:

@@ -29,6 +29,7 @@ _WHY = {
     Cut.TIMEOUT: "it ran over its timeout",
     Cut.STOP: "the queue stopped",
     Cut.LOST: "its claim was gone",
+    Cut.CANCEL: "its job was cancelled",
 }
 
 _MAKING = 60.0
@@ -117,7 +118,7 @@ class OffLoop:
                 with suppress(RuntimeError):  # the loop was closed
                     threads.loop.call_soon_threadsafe(begun)
 
-            work = Work(_request(run, context, at), started)
+            work = Work(_request(run, context, at), started, run.report)
             call = Call(threads.loop, Context(), processes.run, work)
             threads.start(call)
             try:
@@ -163,6 +164,7 @@ def _request(run: Run, context: Context, at: Reference) -> dict[str, Any]:
         "name": at[1],
         "payload": run.job.payload,
         "request_id": context.run(current.get),
+        "keeps_no_progress": None if run.reports is None else run.reports.refuses,
         "job": {
             "id": job.id,
             "kind": job.kind,

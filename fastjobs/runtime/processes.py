@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from fastjobs.core.errors import LostWorker
-from fastjobs.runtime.child import STARTED, serve
+from fastjobs.runtime.child import REPORT, STARTED, serve
 from fastjobs.runtime.crossing import untold
 
 _SPAWN = get_context("spawn")  # a fork would copy the app's threads' locks, as they happen to be
@@ -37,13 +37,19 @@ class _Child:
             theirs.close()
         self.used = False
 
-    def ask(self, request: bytes, started: Callable[[], None]) -> dict[str, Any]:
+    def ask(
+        self, request: bytes, started: Callable[[], None], reported: Callable[[str], None]
+    ) -> dict[str, Any]:
         """Its answer. EOFError or OSError where it died."""
         self._pipe.send_bytes(request)
-        answer = self._pipe.recv_bytes()
-        if answer == STARTED:
-            started()
+        while True:
             answer = self._pipe.recv_bytes()
+            if answer == STARTED:
+                started()
+            elif answer.startswith(REPORT):
+                reported(answer.removeprefix(REPORT).decode())
+            else:
+                break
         self.used = True
         found: dict[str, Any] = json.loads(answer)
         return found
@@ -69,12 +75,15 @@ class _Child:
 class Work:
     """One job for a process."""
 
-    def __init__(self, request: dict[str, Any], started: Callable[[], None]) -> None:
-        """`started` is called in the thread that waits, as the handler begins."""
+    def __init__(
+        self, request: dict[str, Any], started: Callable[[], None], reported: Callable[[str], None]
+    ) -> None:
+        """`started` is called in the thread that waits, as the handler begins; `reported` as it tells its progress."""
         self.request = json.dumps(request).encode()
         self.job: dict[str, Any] = request["job"]
         self.begun = False
         self.killed = False
+        self.reported = reported
         self._started = started
         self._child: _Child | None = None
         self._lock = threading.Lock()
@@ -119,7 +128,7 @@ class Processes:
                 self._drop(child)
                 return
             try:
-                answer = child.ask(work.request, work.started)
+                answer = child.ask(work.request, work.started, work.reported)
             except (EOFError, OSError):
                 work.at(None)
                 how = self._drop(child)

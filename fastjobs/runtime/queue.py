@@ -8,10 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from dataclasses import replace
+from datetime import timedelta
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from fastjobs.clock import Clock, SystemClock
 from fastjobs.core.carrier import Carrier
@@ -21,6 +30,7 @@ from fastjobs.core.job import NewJob, kind_name
 from fastjobs.core.options import KindSettings, PermanentIf
 from fastjobs.core.outcome import Ran
 from fastjobs.runtime.carrying import gather
+from fastjobs.runtime.desk import Desk
 from fastjobs.runtime.draining import Drain
 from fastjobs.runtime.feed import Feed
 from fastjobs.runtime.handlers import place_of
@@ -36,8 +46,12 @@ from fastjobs.runtime.settings import settings, with_workers
 from fastjobs.runtime.waiting import limited
 from fastjobs.store import Extra, Pusher, Store, SyncPusher, TransactionStore, require, supports
 
+if TYPE_CHECKING:
+    from fastjobs.testing.clock import Clock as MovedClock
+    from fastjobs.testing.kit import Jobs
 
-class Queue:
+
+class Queue(Desk):
     """Keeps jobs in a store, and runs them.
 
     `store` may come later: `q.use(store)`, or `lifespan(q, store=…)`.
@@ -54,6 +68,8 @@ class Queue:
     - `observe`: a quick function that is told of each run (a `Ran`) once its end is kept, for metrics. Its errors
       are logged.
     - `permanent`: errors that fail a job of any kind at once: exception types, or a predicate.
+    - `keep_failed`: how long failed jobs are kept; 30 days by default, and None keeps them for ever. Each instance that
+      runs jobs removes those that are older, a few at a time, about once a minute.
     - `max_payload`: how many bytes a value may have as JSON; 256 KiB by default.
 
     Durations are seconds or timedeltas. A setting that can't be is a RegistrationError.
@@ -71,6 +87,7 @@ class Queue:
         carry: Sequence[Carrier] = (),
         observe: Callable[[Ran], object] | None = None,
         permanent: PermanentIf = (),
+        keep_failed: Seconds | None = timedelta(days=30),
         max_payload: int = 256 * 1024,
         clock: Clock | None = None,
     ) -> None:
@@ -83,12 +100,17 @@ class Queue:
             carry=carry,
             observe=observe,
             permanent=permanent,
+            keep_failed=keep_failed,
             max_payload=max_payload,
             clock=clock or SystemClock(),
         )
+        self._observe = self._settings.observe
         self._store: Store | None = None
+        self._stand_in: tuple[Store, bool] | None = None
+        """What is its store in a test, and whether its workers run there."""
         self._kinds: dict[str, Kind[Any]] = {}
         self._life: Life | None = None
+        self._drains: set[Drain] = set()
         self._lived = False
         if store is not None:
             self.use(store)
@@ -208,7 +230,60 @@ class Queue:
         A job that fails is put back or kept as failed, and runs again in the same drain if it's due again by then.
         An error of the store's is raised. For tests, and for programs that run what's due and exit.
         """
-        return await Drain(self.store, self._settings, dict(self._kinds)).run()
+        return await self.draining().run()
+
+    def draining(self) -> Drain:
+        """One drain of it."""
+        return Drain(self.store, self._settings, dict(self._kinds), self._drains)
+
+    def testing(
+        self,
+        *,
+        run: bool = False,
+        schedules: bool = False,
+        savepoints: bool = False,
+        clock: MovedClock | None = None,
+    ) -> AbstractContextManager[Jobs]:
+        """For tests: `with q.testing() as jobs:` puts a `Memory` in place of the queue's store for the block.
+
+        `jobs` says what was pushed and runs it: see `fastjobs.testing.Jobs`. In the block the app's lifespan runs no
+        workers, so a job runs as the test drains, and not before. Enter it before the lifespan.
+
+        - `run=True`: the lifespan runs the workers, beside the test.
+        - `schedules=True`: each drain first pushes the runs of the queue's schedules that have come round.
+        - `savepoints=True`: a savepoint that is released counts as a commit, for tests whose transaction never
+          commits. A session's own commit always counts, in a transaction of the test's too.
+        - `clock`: a `fastjobs.testing.Clock` for the block. Without one it's the machine's time as the block begins,
+          which stands still until `jobs.clock.advance(…)`; then `push(at=…)` is due as long from the clock's now as it
+          is from the machine's. A clock that is given takes it as it is.
+
+        Blocks may be nested. QueueError where the queue runs as the block begins or as it ends.
+        """
+        kit = import_module("fastjobs.testing.kit")
+        made: AbstractContextManager[Jobs] = kit.testing(self, run, schedules, savepoints, clock)
+        return made
+
+    @contextmanager
+    def stood_in_for(
+        self, store: Store, observe: Callable[[Ran], object], *, run: bool
+    ) -> Generator[Callable[[Ran], object] | None]:
+        """For `testing`: the block's store and observer stand in for its own, and it's given its own observer.
+
+        `use` in the block gives the queue the store that it has after it.
+        """
+        if self._life is not None:
+            raise QueueError(
+                "the queue runs: enter q.testing() before the app's lifespan, as in"
+                " with q.testing() as jobs, TestClient(app) as client:"
+            )
+        before = self._stand_in, self._settings
+        self._stand_in, self._settings = (store, run), replace(self._settings, observe=observe)
+        try:
+            yield self._observe
+        finally:
+            self._stand_in, self._settings = before
+        if self._life is not None:
+            raise QueueError("q.testing() ends while the queue runs: leave the app's lifespan before it")
 
     def health(self) -> Health:
         """What is so of the queue in this process, for a readiness probe: `q.health().ok`.
@@ -241,6 +316,7 @@ class Queue:
         if self._life is not None:
             raise QueueError("the queue runs already")
         settings = with_workers(self._settings, workers)
+        run = run and (self._stand_in is None or self._stand_in[1])
         life = Life(self.store, settings, chosen(self._kinds, kinds), crashed, run=run)
         self._life, self._lived = life, True
         try:
@@ -248,16 +324,28 @@ class Queue:
         finally:
             self._life = None
 
+    def _cancel_here(self, id: str) -> None:
+        here: list[Life | Drain] = [*self._drains]
+        if self._life is not None:
+            here.append(self._life)
+        for each in here:
+            if threading.get_ident() == each.thread:
+                each.cancel(id)
+            else:
+                with suppress(RuntimeError):  # the loop was closed meanwhile
+                    each.loop.call_soon_threadsafe(each.cancel, id)
+
     # Pushing, for the kinds.
 
     @property
     def store(self) -> Store:
         """The queue's store; QueueError where it has none yet."""
-        if self._store is None:
+        store = self._store if self._stand_in is None else self._stand_in[0]
+        if store is None:
             raise QueueError(
                 "the queue has no store yet: Queue(store), q.use(store) or lifespan(q, store=…) gives it"
             )
-        return self._store
+        return store
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -290,6 +378,12 @@ class Queue:
         return self._settings.clock
 
     @property
+    def keep_failed(self) -> timedelta | None:
+        """How long failed jobs are kept; None for ever."""
+        kept = self._settings.keep_failed
+        return None if kept is None else timedelta(microseconds=kept)
+
+    @property
     def max_payload(self) -> int:
         """How many bytes a value may have as JSON."""
         return self._settings.max_payload
@@ -301,7 +395,8 @@ class Queue:
         """
         if not self._settings.carry:
             return None
-        store = self._store if store is None else store
+        if store is None and (self._store or self._stand_in):
+            store = self.store
         if store is not None and not supports(store, Extra.CARRY):
             return None
         return gather(self._settings.carry)
@@ -343,7 +438,9 @@ class Queue:
         if not self._lived:
             self._lived = True
             # A store with nothing to open is a test's: it runs its jobs by drain().
-            kept = self._store is not None and supports(self._store, Extra.LIFECYCLE)
+            kept = (
+                self._stand_in is None and self._store is not None and supports(self._store, Extra.LIFECYCLE)
+            )
             say(
                 logging.WARNING if kept and _running_loop() is not None else logging.DEBUG,
                 "a job was pushed through a queue that was never started in this process, and waits for one that runs:"

@@ -24,13 +24,23 @@ class Renewal:
     """The holds of one running queue."""
 
     def __init__(
-        self, store: Store, clock: Clock, runs: Collection[Run], lost: Callable[[Run], None], poll: float
+        self,
+        store: Store,
+        clock: Clock,
+        runs: Collection[Run],
+        lost: Callable[[Run], None],
+        cancel: Callable[[Run], None],
+        poll: float,
     ) -> None:
-        """`runs` is the live collection of the jobs held here; `lost` is told of one whose claim is gone."""
+        """`runs` is the live collection of the jobs held here; `lost` is told of one whose claim is gone.
+
+        `cancel` is told of one that was asked to stop.
+        """
         self._store = store
         self._clock = clock
         self._runs = runs
         self._lost = lost
+        self._cancel = cancel
         self.outage = Outage(clock, "renewal", poll)
         self._sooner = asyncio.Event()
         self._next = FAR
@@ -87,6 +97,8 @@ class Renewal:
                 run.renew_at = self._clock.monotonic() + run.hold / SECOND / 10
             else:
                 run.held_from(asked)
+                if answer is Kept.STOP:
+                    self._cancel(run)
 
     def _gone(self, run: Run) -> None:
         say(

@@ -21,6 +21,7 @@ from fastjobs.runtime.kind import Kind
 
 if TYPE_CHECKING:
     from fastjobs.runtime.driving import Drive
+    from fastjobs.runtime.progress import Reports
 
 FAR = float("inf")
 
@@ -34,8 +35,8 @@ class Run:
     """A held job: waiting for a worker here, or being run."""
 
     __slots__ = (
-        "carried", "claimed_at", "cut", "deadline", "drive", "ending", "hold", "job", "kind", "off_loop",
-        "renew_at", "started", "task", "until", "waited",
+        "cancelled", "carried", "claimed_at", "cut", "deadline", "drive", "ending", "hold", "job", "kind", "off_loop",
+        "renew_at", "reported", "reports", "started", "task", "until", "waited",
     )  # fmt: skip
 
     def __init__(self, job: Job, kind: Kind[Any], hold: int, claimed_at: float, waited: float) -> None:
@@ -51,6 +52,8 @@ class Run:
         self.deadline = FAR
         self.cut: Cut | None = None
         """Why the queue cancelled its handler, if it did."""
+        self.cancelled = False
+        """Whether someone cancelled the job. Its handler may go on all the same, as one in a thread does."""
         self.task: asyncio.Task[Any] | None = None
         """The task that drives its handler."""
         self.ending: ending.Ending | None = None
@@ -58,6 +61,10 @@ class Run:
         self.drive: Drive | None = None
         self.off_loop = False
         """Whether what runs just now is in a thread or a process, so that its task only waits for it."""
+        self.reports: Reports | None = None
+        """Where its handler's progress goes while that runs."""
+        self.reported: str | None = None
+        """What it reported last."""
         self.held_from(claimed_at)
 
     def held_from(self, moment: float) -> None:
@@ -85,7 +92,18 @@ class Run:
             last_error=job.error,
             carried=dict(self.carried),
             _done_in=partial(ending.done_in, self),
+            _stop_asked=self._stop_asked,
+            _report=self.report,
         )
+
+    def _stop_asked(self) -> bool:
+        return self.cancelled
+
+    def report(self, text: str) -> None:
+        """Its handler says how far it is. From any thread; nothing where it has ended."""
+        reports = self.reports
+        if reports is not None:
+            reports.note(self, text)
 
     def fields(self) -> dict[str, object]:
         """What each log line of the job says."""
@@ -97,13 +115,25 @@ class Run:
             "request_id": found,
         }
 
+    @property
+    def verdict_cut(self) -> Cut | None:
+        """What its end is judged by: that its job was cancelled says more than what else cut its handler off."""
+        return Cut.CANCEL if self.cancelled and self.cut is not Cut.LOST else self.cut
+
+    def cancel(self) -> None:
+        """Its job was cancelled: so is its handler, but in a thread, which can't be."""
+        self.cancelled = True
+        if not self.off_loop or self.kind.reference is not None:
+            self.interrupt(Cut.CANCEL)
+
     def interrupt(self, why: Cut) -> None:
         """Cancels its handler, unless that has been done.
 
-        One that ran over its timeout is cancelled once more by a stop, and as its claim is gone: a worker that waits
-        for a thread goes on waiting after the first.
+        One that goes on after its job was cancelled is cut off once more by whatever else cuts it off. One that ran
+        over its timeout is cancelled once more by a stop, and as its claim is gone: a worker that waits for a thread
+        goes on waiting after the first.
         """
-        first = self.cut is None
+        first = self.cut is None or (self.cut is Cut.CANCEL and why is not Cut.CANCEL)
         if first:
             self.cut = why
         if self.task is not None and (first or (self.off_loop and why is not self.cut)):

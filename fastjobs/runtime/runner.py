@@ -18,7 +18,7 @@ from fastjobs.clock import Clock
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import PayloadError
 from fastjobs.core.rate import Limiter
-from fastjobs.core.verdict import Cut, not_its_turn, refused, unreadable, verdict
+from fastjobs.core.verdict import Cut, cancelled, not_its_turn, refused, unreadable, verdict
 from fastjobs.runtime import driving
 from fastjobs.runtime.carrying import restore
 from fastjobs.runtime.deadlines import Deadlines
@@ -27,6 +27,7 @@ from fastjobs.runtime.ending import in_on_fail
 from fastjobs.runtime.limits import ATTEMPT, Limits
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.off_loop import OffLoop
+from fastjobs.runtime.progress import Reports
 from fastjobs.runtime.rates import Refused
 from fastjobs.runtime.run import FAR, Ended, Owed, Run
 from fastjobs.runtime.settings import Settings
@@ -36,8 +37,10 @@ from fastjobs.runtime.watching import Watch
 class Runner:
     """Runs handlers in the tasks that ask it to."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, reports: Reports) -> None:
+        """`reports` is where the progress of handlers goes."""
         self._settings = settings
+        self._reports = reports
         self._clock: Clock = settings.clock
         self._deadlines = Deadlines(settings.clock, self._late)
         self._off_loop = OffLoop(settings)
@@ -60,6 +63,8 @@ class Runner:
         `task` is that one, where the caller knows: before Python 3.12 to ask for it costs a system call.
         """
         kind, job = run.kind, run.job
+        if run.cancelled:  # in the moment before its worker began with it
+            return Ended(run, cancelled(job), 0.0)
         try:
             value = kind.codec.load(job.payload)
         except PayloadError as error:
@@ -80,14 +85,14 @@ class Runner:
             return self._ended_in(run, run.ending.error(raised), raised)
         took = self._clock.monotonic() - run.started
         chance = 0.0 if raised is None else self._clock.random()
-        made = verdict(job, kind.options, raised, run.cut, chance, self._settings.permanent)
+        made = verdict(job, kind.options, raised, run.verdict_cut, chance, self._settings.permanent)
         return Ended(run, made, took, raised)
 
     def _ended_in(self, run: Run, error: BaseException | None, raised: BaseException | None) -> Ended[Run]:
         """The end of a handler that called done_in: its verdict is for where the job isn't done by that."""
         took = self._clock.monotonic() - run.started
         chance = self._clock.random()
-        made = verdict(run.job, run.kind.options, error, run.cut, chance, self._settings.permanent)
+        made = verdict(run.job, run.kind.options, error, run.verdict_cut, chance, self._settings.permanent)
         return Ended(run, made, took, raised)
 
     def refused(self, run: Run, why: Refused) -> Ended[Run]:
@@ -106,8 +111,8 @@ class Runner:
             answers.append(await limiter.attempt(run.kind.name))
 
         raised = await self._drive(run, True, ask, task=task, seconds=ATTEMPT)
-        if run.cut in (Cut.STOP, Cut.LOST) or (raised is not None and self.closing()):
-            cut = run.cut or Cut.STOP
+        if run.cancelled or run.cut in (Cut.STOP, Cut.LOST) or (raised is not None and self.closing()):
+            cut = run.verdict_cut or Cut.STOP
             stopped = raised or asyncio.CancelledError()
             return Ended(run, verdict(run.job, run.kind.options, stopped, cut, 0.0), 0.0, raised)
         late, run.cut = run.cut is Cut.TIMEOUT, None
@@ -162,6 +167,7 @@ class Runner:
         if self._settings.carry:
             context.run(restore, self._settings.carry, run.carried)
         run.task, run.started = task, self._clock.monotonic()
+        run.reports = self._reports if held else None
         in_process = run.kind.reference if held and seconds is None else None
         if in_process is None:
             may_take = run.kind.options.timeout / SECOND if seconds is None else seconds
@@ -192,7 +198,7 @@ class Runner:
             self._deadlines.remove(run)
             if is_async:
                 self._watch.ended()
-            run.task, run.drive, run.deadline, run.off_loop = None, None, FAR, False
+            run.task, run.drive, run.deadline, run.off_loop, run.reports = None, None, FAR, False, None
         if task.cancelling():
             # What cancelled this handler is answered: the next one in this task starts afresh. A handler that
             # cancelled its own task and returned has left a CancelledError at the task's next step (before 3.13).
@@ -210,7 +216,7 @@ class Runner:
 
     def _late(self, run: Run) -> None:
         """Its time is over: it's cancelled, and told of where it goes on all the same."""
-        if run.cut is not None:
+        if run.cut not in (None, Cut.CANCEL):
             return
         run.interrupt(Cut.TIMEOUT)
         if run.off_loop:

@@ -35,6 +35,8 @@ class Settings:
     carry: tuple[Carrier, ...]
     observe: Callable[[Ran], object] | None
     permanent: Predicate | None
+    keep_failed: int | None
+    """Microseconds; None for ever."""
     max_payload: int
     clock: Clock
 
@@ -55,6 +57,7 @@ def settings(
     carry: Sequence[Carrier],
     observe: Callable[[Ran], object] | None,
     permanent: PermanentIf,
+    keep_failed: Seconds | None,
     max_payload: int,
     clock: Clock,
 ) -> Settings:
@@ -96,6 +99,7 @@ def settings(
             carry=tuple(carry),
             observe=observe,
             permanent=predicate(permanent, "permanent="),
+            keep_failed=None if keep_failed is None else micros(keep_failed, "keep_failed"),
             max_payload=max_payload,
             clock=clock,
         )

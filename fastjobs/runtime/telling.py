@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -90,6 +91,17 @@ class Teller:
         if verdict.outcome is Outcome.DONE:
             if log.isEnabledFor(logging.DEBUG):
                 say(logging.DEBUG, "a job is done", **run.fields(), took=f"{ended.took:.3f}s")
+            return
+        if verdict.outcome is Outcome.CANCELLED:
+            raised = None if isinstance(ended.error, asyncio.CancelledError) else ended.error
+            say(
+                logging.INFO,
+                "a job was cancelled, and is removed",
+                raised,
+                **run.fields(),
+                took=f"{ended.took:.3f}s",
+                err=None if raised is None else error_text(raised),
+            )
             return
         if verdict.rated:
             if log.isEnabledFor(logging.DEBUG):

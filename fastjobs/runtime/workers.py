@@ -59,11 +59,13 @@ class Workers:
         self._less(len(waiting))
         return waiting
 
-    def forget(self, run: Run) -> None:
-        """Takes back one job, if it waits."""
-        if run in self._next:
-            self._next.remove(run)
-            self._less(1)
+    def forget(self, run: Run) -> bool:
+        """Takes back one job, if it waits; answers whether it did."""
+        if run not in self._next:
+            return False
+        self._next.remove(run)
+        self._less(1)
+        return True
 
     async def quiet(self) -> None:
         """Returns once nothing runs and nothing waits."""

@@ -12,12 +12,10 @@ import heapq
 import logging
 import sys
 import threading
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import takewhile
 from threading import RLock
 from typing import TYPE_CHECKING, ClassVar
@@ -25,85 +23,29 @@ from typing import TYPE_CHECKING, ClassVar
 from fastjobs.clock import Clock, SystemClock
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.exhausted import exhausted_text
-from fastjobs.core.job import FailedJob, Job, NewJob
+from fastjobs.core.job import FailedJob, Job, JobState, KeptJob, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
-from fastjobs.store import Ender, Extra, Places, Pusher, Run, SyncEnder, SyncPusher, Throttled
+from fastjobs.store import (
+    Cancelled,
+    Ender,
+    Extra,
+    KindCount,
+    Places,
+    Pusher,
+    Run,
+    SyncEnder,
+    SyncPusher,
+    Throttled,
+)
 from fastjobs.stores.counters import Counters
+from fastjobs.stores.looking import Looks, cut_to, id_number, size_of
 from fastjobs.stores.outcomes import InTheWay, Outcomes
+from fastjobs.stores.rows import Key, Line, Row, State
 
 if TYPE_CHECKING:
     from fastjobs.stores.staging import Staged
 
 log = logging.getLogger("fastjobs")
-
-
-class _State(Enum):
-    STAGED = auto()
-    """In no line: the transaction that pushes it, moves it, or marks it done, has yet to end."""
-    WAITING = auto()
-    PARKED = auto()
-    """Due, and in its key's own line, where it costs claims nothing: another of its key was held as it was met."""
-    HELD = auto()
-    FAILED = auto()
-
-
-_Key = tuple[str, bytes]
-"""A kind and a key of it."""
-
-
-@dataclass(slots=True)
-class _Row:
-    """A job as it's kept. `run_at`, `held_until` and `state` say which line it stands in."""
-
-    number: int
-    kind: str
-    payload: str
-    run_at: int
-    created_at: int
-    carried: str | None
-    state: _State = _State.STAGED
-    attempts: int = 0
-    claim: int = 0
-    claimed: bool = False
-    """Whether its latest claim may still mark it: after its hold ran out too, until another claim takes it."""
-    held_until: int = 0
-    lost: int = 0
-    error: str | None = None
-    failed_at: int = 0
-    key: _Key | None = None
-    """As it was pushed, for life."""
-    unique: bool = False
-    """Whether it has the key, so that no other is pushed: only while it waits."""
-    alone: _Key | None = None
-    """Its key for life, where no two of it are held at once."""
-    counts: bool = False
-    """Whether it's one of its kind's held jobs, and its key's: also while a transaction marks it done."""
-    first_push_at: int = 0
-    name: str | None = None
-    keep_name: int = 0
-    owner: object = None
-    """Whose open transaction has pushed or moved it."""
-    thread: int = 0
-    """The thread that did."""
-    moves: int = 0
-    """How many moves of that transaction's are yet to be kept or dropped."""
-
-    @property
-    def id(self) -> str:
-        return str(self.number)
-
-
-class _Line(list[tuple[int, int]]):
-    """Jobs in order of a time, then of their numbers."""
-
-    def join(self, time: int, row: _Row) -> None:
-        insort(self, (time, row.number))
-
-    def leave(self, time: int, row: _Row) -> None:
-        del self[bisect_left(self, (time, row.number))]
-
-    def up_to(self, time: int) -> Iterator[tuple[int, int]]:
-        return takewhile(lambda each: each[0] <= time, self)
 
 
 class Memory:
@@ -117,26 +59,33 @@ class Memory:
         Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.DONE_IN | Extra.LISTEN
         | Extra.UNIQUE | Extra.LATEST | Extra.ONE_AT_A_TIME | Extra.AT_ONCE | Extra.HOLD_BACK
         | Extra.NAMES | Extra.THROTTLE | Extra.PRUNE | Extra.SCHEDULES
+        | Extra.COUNTS | Extra.CANCEL | Extra.PAUSE | Extra.PROGRESS
     )  # fmt: skip
+
+    _savepoints = False
+    """Whether a transaction's outermost savepoint commits as it's released, for tests whose transaction never does."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or SystemClock()
         self._lock = RLock()
         self._numbers = 0
-        self._rows: dict[str, _Row] = {}
-        self._waiting: defaultdict[str, _Line] = defaultdict(_Line)
-        self._held = _Line()
-        self._failed = _Line()
-        self._keys: dict[_Key, _Row] = {}
+        self._rows: dict[str, Row] = {}
+        self._waiting: defaultdict[str, Line] = defaultdict(Line)
+        self._held = Line()
+        self._failed = Line()
+        self._keys: dict[Key, Row] = {}
         """The job that has each key."""
-        self._busy: dict[_Key, _Row] = {}
+        self._busy: dict[Key, Row] = {}
         """The held job of each key that is one at a time."""
-        self._parked: dict[_Key, _Line] = {}
+        self._parked: dict[Key, Line] = {}
         self._counts: defaultdict[str, int] = defaultdict(int)
         """How many of each kind are held."""
         self._held_back: dict[str, int] = {}
         """Until when a kind is held back."""
-        self._names: dict[str, _Row | int] = {}
+        self._kinds: set[str] = set()
+        """The kinds there are: pushed, or named by a claim, which is how it hears of those that are registered."""
+        self._paused: set[str] = set()
+        self._names: dict[str, Row | int] = {}
         """The job that has each name, or until when it's taken after its job has ended."""
         self._runs: dict[str, int] = {}
         """The run of each schedule that was pushed last."""
@@ -168,16 +117,17 @@ class Memory:
             now = self._clock.now()
             self._end_holds(now)
             terms = {each.kind: each for each in kinds}
+            self._kinds.update(terms)
             if others is not None:
                 terms |= {kind: others for kind in self._waiting if kind not in terms}
             open_terms = {kind: term for kind, term in terms.items() if self._room(kind, term, now)}
-            taken: list[tuple[_Row, Claimable]] = []
-            exhausted: list[_Row] = []
+            taken: list[tuple[Row, Claimable]] = []
+            exhausted: list[Row] = []
             room = {each.kind: each.limit for each in terms.values()}
             at_once = {kind: self._room(kind, term, now) for kind, term in terms.items()}
-            alone: set[_Key] = set()
+            alone: set[Key] = set()
             free_only = 0
-            parked: list[_Row] = []
+            parked: list[Row] = []
             for row in self._due(open_terms, now):
                 if len(taken) >= limit:
                     break
@@ -229,13 +179,18 @@ class Memory:
             return [self._mark(mark, now) for mark in marks]
 
     async def failed(
-        self, *, kind: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
+        self,
+        *,
+        kind: str | None = None,
+        after: tuple[int, str] | None = None,
+        limit: int = 100,
+        cut: int | None = None,
     ) -> list[FailedJob]:
         """See `fastjobs.store.FailedStore.failed`."""
         with self._lock:
             end = len(self._failed)
             if after is not None:
-                end = bisect_left(self._failed, (after[0], _number(after[1])))
+                end = bisect_left(self._failed, (after[0], id_number(after[1])))
             page: list[FailedJob] = []
             for at in range(end - 1, -1, -1):
                 if len(page) >= limit:
@@ -246,12 +201,17 @@ class Memory:
                         FailedJob(
                             id=row.id,
                             kind=row.kind,
-                            payload=row.payload,
+                            payload=cut_to(row.payload, cut),
                             attempts=row.attempts,
                             error=row.error,
                             failed_at=row.failed_at,
                             created_at=row.created_at,
                             carried=row.carried,
+                            size=size_of(row.payload),
+                            lost=row.lost,
+                            name=row.name,
+                            has_key=row.key is not None,
+                            progress=row.progress,
                         )
                     )
             return page
@@ -266,6 +226,65 @@ class Memory:
         """See `fastjobs.store.FailedStore.delete`."""
         with self._lock:
             return [self._delete(id) for id in ids]
+
+    async def counts(self, *, cap: int = 10_000) -> list[KindCount]:
+        """See `fastjobs.store.CountsStore.counts`. It walks through all jobs, as it has them at hand."""
+        with self._lock:
+            return self._looks().counts(self._kinds, cap)
+
+    async def job(self, id: str, *, cut: int | None = None) -> KeptJob | None:
+        """See `fastjobs.store.CountsStore.job`."""
+        with self._lock:
+            row = self._rows.get(id)
+            return None if row is None else self._looks().job(row, cut)
+
+    async def jobs(
+        self,
+        kind: str,
+        state: JobState,
+        *,
+        after: tuple[int, str] | None = None,
+        limit: int = 100,
+        cut: int | None = None,
+    ) -> list[KeptJob]:
+        """See `fastjobs.store.CountsStore.jobs`."""
+        with self._lock:
+            return self._looks().jobs(kind, state, after, limit, cut)
+
+    async def cancel(self, ids: Sequence[str]) -> list[Cancelled]:
+        """See `fastjobs.store.CancelStore.cancel`."""
+        with self._lock:
+            now = self._clock.now()
+            return [self._cancel(id, now) for id in ids]
+
+    async def asked(self, held: Sequence[tuple[str, int]]) -> set[str]:
+        """See `fastjobs.store.CancelStore.asked`."""
+        with self._lock:
+            found = ((self._rows.get(id), claim) for id, claim in held)
+            return {
+                row.id for row, claim in found if row is not None and row.has_claim(claim) and row.stop_asked
+            }
+
+    async def progress(self, reports: Sequence[tuple[str, int, str]]) -> None:
+        """See `fastjobs.store.ProgressStore.progress`."""
+        with self._lock:
+            for id, claim, text in reports:
+                row = self._rows.get(id)
+                if row is not None and row.has_claim(claim) and row.state is not State.STAGED:
+                    row.progress = text
+
+    async def pause(self, kind: str, paused: bool) -> bool:
+        """See `fastjobs.store.PauseStore.pause`."""
+        with self._lock:
+            there = kind in self._kinds
+            was = kind in self._paused
+            if there and paused:
+                self._paused.add(kind)
+            else:
+                self._paused.discard(kind)
+        if was and not paused:
+            self._wake_all()
+        return there
 
     def within(
         self,
@@ -284,7 +303,7 @@ class Memory:
                 ids, rows, moved = self._admitted(jobs, owner)
             return Staged(ids, lambda: self._keep_staged(rows, moved), lambda: self._drop_staged(rows, moved))
 
-        return pusher(tx, Hooks(new, committed, unfinished))
+        return pusher(tx, Hooks(new, committed, unfinished, self._savepoints))
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
@@ -307,7 +326,8 @@ class Memory:
         """See `fastjobs.store.DoneInStore.done_within`: SQLAlchemy's sessions and connections."""
         from fastjobs.stores.staging import Hooks, ender
 
-        return ender(tx, Hooks(lambda _, owner: self._stage_end(job), committed, unfinished))
+        hooks = Hooks(lambda _, owner: self._stage_end(job), committed, unfinished, self._savepoints)
+        return ender(tx, hooks)
 
     async def take(self, asked: Sequence[Throttled]) -> list[Places]:
         """See `fastjobs.store.ThrottleStore.take`."""
@@ -372,25 +392,25 @@ class Memory:
 
         with self._lock:
             row = self._rows.get(job.id)
-            fenced = row is None or not row.claimed or row.claim != job.claim
-            if row is None or fenced or row.state is _State.STAGED:
+            if row is None or not row.has_claim(job.claim) or row.state is State.STAGED:
                 return Staged([], lambda: None)
             was = row.state
-            if was is _State.HELD:
+            row.was = was, row.run_at
+            if was is State.HELD:
                 self._held.leave(row.held_until, row)  # it still counts as held
             else:
                 self._leave(row)
-            row.state = _State.STAGED
+            row.state = State.STAGED
             return Staged([row.id], lambda: self._end(row), lambda: self._go_on(row, was))
 
-    def _end(self, row: _Row) -> None:
+    def _end(self, row: Row) -> None:
         with self._lock:
             self._forget(row)
 
-    def _go_on(self, row: _Row, was: _State) -> None:
+    def _go_on(self, row: Row, was: State) -> None:
         """Back to its line. Where its hold has run out meanwhile, the next claim sees to that."""
         with self._lock:
-            if was is _State.HELD:
+            if was is State.HELD:
                 row.state = was
                 self._held.join(row.held_until, row)
             else:
@@ -399,14 +419,14 @@ class Memory:
     # A push makes its rows, with their ids, and keeps them; in a transaction it keeps them as that commits. Until then
     # their keys and names are its own, and whoever else pushes one of these waits to see what becomes of them.
 
-    def _new(self, jobs: Sequence[NewJob]) -> list[_Row]:
+    def _new(self, jobs: Sequence[NewJob]) -> list[Row]:
         with self._lock:
             now = self._clock.now()
-            rows: list[_Row] = []
+            rows: list[Row] = []
             for job in jobs:
                 self._numbers += 1
                 run_at = now + job.after if job.at is None else job.at
-                row = _Row(self._numbers, job.kind, job.payload, run_at, now, job.carried)
+                row = Row(self._numbers, job.kind, job.payload, run_at, now, job.carried)
                 if job.key is not None:
                     row.key, row.first_push_at = (job.kind, job.key), now
                     row.alone = row.key if job.one_at_a_time else None
@@ -420,7 +440,7 @@ class Memory:
         for job in jobs:
             if job.name is not None:
                 named = self._names.get(job.name)
-                if isinstance(named, _Row) and named.owner not in (None, owner):
+                if isinstance(named, Row) and named.owner not in (None, owner):
                     return self._outcomes.awaited(named.thread)
             waits = None if job.key is None else self._keys.get((job.kind, job.key))
             # One that it only moves waits whatever becomes of the move.
@@ -434,11 +454,11 @@ class Memory:
 
     def _admitted(
         self, jobs: Sequence[NewJob], owner: object
-    ) -> tuple[list[str | None], list[_Row], list[tuple[_Row, int]]]:
+    ) -> tuple[list[str | None], list[Row], list[tuple[Row, int]]]:
         """What the pushes answer, the rows that are new, and the jobs that were moved, with when they were due."""
         ids: list[str | None] = []
-        new: list[_Row] = []
-        moved: list[tuple[_Row, int]] = []
+        new: list[Row] = []
+        moved: list[tuple[Row, int]] = []
         for job, row in zip(jobs, self._new(jobs), strict=True):
             waits = None if row.key is None else self._keys.get(row.key)
             if row.name is not None and self._is_taken(row.name, row.created_at):
@@ -460,35 +480,36 @@ class Memory:
 
     def _is_taken(self, name: str, now: int) -> bool:
         taken = self._names.get(name)
-        return taken is not None and (isinstance(taken, _Row) or taken > now)
+        return taken is not None and (isinstance(taken, Row) or taken > now)
 
-    def _take_key(self, row: _Row) -> None:
+    def _take_key(self, row: Row) -> None:
         """It has its key, unless another has it, or it has none."""
         if row.key is not None and row.key not in self._keys:
             self._keys[row.key] = row
             row.unique = True
 
-    def _let_key_go(self, row: _Row) -> None:
+    def _let_key_go(self, row: Row) -> None:
         if row.unique and row.key is not None:
             del self._keys[row.key]
             row.unique = False
 
-    def _move(self, row: _Row, run_at: int, at_most: int | None, owner: object) -> None:
+    def _move(self, row: Row, run_at: int, at_most: int | None, owner: object) -> None:
         """A latest push: the job that waits is due then. In a transaction it stands in no line until that ends."""
         if at_most is not None:
             run_at = min(run_at, row.first_push_at + at_most)
-        if owner is None and row.state is not _State.STAGED:
+        if owner is None and row.state is not State.STAGED:
             self._wait(row, run_at)
             return
-        if row.state is not _State.STAGED:
+        if row.state is not State.STAGED:
+            row.was = row.state, row.run_at
             self._leave(row)
-            row.state = _State.STAGED
+            row.state = State.STAGED
         row.run_at = run_at
         if owner is not None:
             row.owner, row.thread = owner, threading.get_ident()
             row.moves += 1
 
-    def _keep_staged(self, rows: Sequence[_Row], moved: Sequence[tuple[_Row, int]]) -> None:
+    def _keep_staged(self, rows: Sequence[Row], moved: Sequence[tuple[Row, int]]) -> None:
         with self._lock:
             if rows or moved:
                 self._keep(rows)
@@ -496,7 +517,7 @@ class Memory:
                 self._moved(row)
             self._outcomes.came()
 
-    def _drop_staged(self, rows: Sequence[_Row], moved: Sequence[tuple[_Row, int]]) -> None:
+    def _drop_staged(self, rows: Sequence[Row], moved: Sequence[tuple[Row, int]]) -> None:
         with self._lock:
             for row, was in reversed(moved):
                 row.run_at = was
@@ -507,20 +528,25 @@ class Memory:
                     del self._names[row.name]
             self._outcomes.came()
 
-    def _moved(self, row: _Row) -> None:
+    def _moved(self, row: Row) -> None:
         """One move of it was kept or dropped; the last of them gives it back to its line."""
         row.moves -= 1
         if row.moves == 0 and row.id in self._rows:
             row.owner = None
-            if row.state is _State.STAGED:
+            if row.state is State.STAGED:
                 self._wait(row, row.run_at)
 
-    def _keep(self, rows: Sequence[_Row]) -> None:
+    def _keep(self, rows: Sequence[Row]) -> None:
         with self._lock:
             for row in rows:
                 self._rows[row.id] = row
+                self._kinds.add(row.kind)
                 row.owner = None
                 self._wait(row, row.run_at)
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        with self._lock:
             wakes = list(self._wakes)
         for wake in wakes:
             try:
@@ -530,7 +556,7 @@ class Memory:
 
     # Which jobs are due.
 
-    def _due(self, terms: dict[str, Claimable], now: int) -> Iterator[_Row]:
+    def _due(self, terms: dict[str, Claimable], now: int) -> Iterator[Row]:
         """The jobs of these kinds that are due, in the order that a claim takes them.
 
         Of a kind that is taken out of `terms` meanwhile, no more than one is still answered.
@@ -549,7 +575,7 @@ class Memory:
 
     def _room(self, kind: str, term: Claimable, now: int) -> int:
         """How many more jobs of the kind may be held, for all that is held of it now."""
-        if self._held_back.get(kind, 0) > now:
+        if kind in self._paused or self._held_back.get(kind, 0) > now:
             return 0
         return sys.maxsize if term.at_once is None else max(0, term.at_once - self._counts[kind])
 
@@ -558,7 +584,8 @@ class Memory:
         for kind, term in terms.items():
             # One at its limit waits for the end of a job, and nobody knows when that is.
             full = term.at_once is not None and self._counts[kind] >= term.at_once
-            if not full and self._waiting.get(kind):
+            # One that is paused waits for whoever resumes it.
+            if not full and kind not in self._paused and self._waiting.get(kind):
                 firsts.append(max(self._waiting[kind][0][0], self._held_back.get(kind, 0)))
         return max(0, min(firsts) - now) if firsts else None
 
@@ -571,22 +598,23 @@ class Memory:
 
     # The moves from one line to another. Whatever takes a job from its key's turn has the next of the key wait again.
 
-    def _wait(self, row: _Row, run_at: int) -> None:
+    def _wait(self, row: Row, run_at: int) -> None:
         self._leave(row)
         self._join(row, run_at)
         self._next_of(row)
 
-    def _join(self, row: _Row, run_at: int) -> None:
-        row.state, row.run_at = _State.WAITING, run_at
+    def _join(self, row: Row, run_at: int) -> None:
+        row.state, row.run_at = State.WAITING, run_at
         self._waiting[row.kind].join(run_at, row)
 
-    def _hold(self, row: _Row, until: int) -> Job:
+    def _hold(self, row: Row, until: int) -> Job:
         self._leave(row)
         self._let_key_go(row)
-        row.state, row.held_until = _State.HELD, until
+        row.state, row.held_until = State.HELD, until
         row.attempts += 1
         row.claim += 1
         row.claimed = True
+        row.stop_asked = False
         self._held.join(until, row)
         row.counts = True
         self._counts[row.kind] += 1
@@ -594,32 +622,32 @@ class Memory:
             self._busy[row.alone] = row
         return _job(row)
 
-    def _fail(self, row: _Row, now: int, error: str) -> None:
+    def _fail(self, row: Row, now: int, error: str) -> None:
         self._leave(row)
         self._let_key_go(row)
-        row.state, row.failed_at, row.error = _State.FAILED, now, error
+        row.state, row.failed_at, row.error = State.FAILED, now, error
         self._failed.join(now, row)
         self._next_of(row)
 
-    def _forget(self, row: _Row) -> None:
+    def _forget(self, row: Row) -> None:
         """The job is kept no longer; its name is, for a while."""
         self._leave(row)
-        row.state = _State.STAGED
+        row.state = State.STAGED
         self._let_key_go(row)
         del self._rows[row.id]
         if row.name is not None:
             self._names[row.name] = self._clock.now() + row.keep_name
         self._next_of(row)
 
-    def _leave(self, row: _Row) -> None:
+    def _leave(self, row: Row) -> None:
         """Takes the row out of the line it stands in; one that is staged stands in none."""
-        if row.state is _State.HELD:
+        if row.state is State.HELD:
             self._held.leave(row.held_until, row)
-        elif row.state is _State.FAILED:
+        elif row.state is State.FAILED:
             self._failed.leave(row.failed_at, row)
-        elif row.state is _State.WAITING:
+        elif row.state is State.WAITING:
             self._waiting[row.kind].leave(row.run_at, row)
-        elif row.state is _State.PARKED and row.alone is not None:
+        elif row.state is State.PARKED and row.alone is not None:
             line = self._parked[row.alone]
             line.leave(row.run_at, row)
             if not line:
@@ -632,38 +660,38 @@ class Memory:
 
     # One at a time: a job whose key is busy as a claim meets it stands in the key's own line, until it's its turn.
 
-    def _park(self, row: _Row) -> None:
+    def _park(self, row: Row) -> None:
         assert row.alone is not None
         self._leave(row)
-        row.state = _State.PARKED
-        self._parked.setdefault(row.alone, _Line()).join(row.run_at, row)
+        row.state = State.PARKED
+        self._parked.setdefault(row.alone, Line()).join(row.run_at, row)
 
-    def _next_of(self, row: _Row) -> None:
+    def _next_of(self, row: Row) -> None:
         """The job is not in its key's way any more, or not now."""
         if row.alone in self._parked and row.alone not in self._busy:
             self._unpark(row.alone)
 
-    def _unpark(self, key: _Key) -> None:
+    def _unpark(self, key: Key) -> None:
         """Has the earliest of the key's line wait for a claim again."""
         row = self._rows[str(self._parked[key][0][1])]
         self._leave(row)
         self._join(row, row.run_at)
 
-    # What a mark, a run again and a delete do to one job.
+    # What a mark, a cancel, a run again and a delete do to one job.
 
     def _mark(self, mark: Mark, now: int) -> Kept:
         row = self._rows.get(mark.id)
-        if row is None or not row.claimed or row.claim != mark.claim:
+        if row is None or not row.has_claim(mark.claim):
             return Kept.LOST
-        if row.state is _State.STAGED:
+        if row.state is State.STAGED:
             return Kept.BUSY
         if isinstance(mark, Extend):
-            if row.state is not _State.HELD or row.held_until <= now:
+            if row.state is not State.HELD or row.held_until <= now:
                 return Kept.LOST
             self._held.leave(row.held_until, row)
             row.held_until = now + mark.hold
             self._held.join(row.held_until, row)
-            return Kept.YES
+            return Kept.STOP if row.stop_asked else Kept.YES
         self._end_claim(row)
         match mark:
             case Done():
@@ -684,14 +712,26 @@ class Memory:
                     row.error = mark.error
         return Kept.YES
 
-    def _end_claim(self, row: _Row) -> None:
+    def _end_claim(self, row: Row) -> None:
         """Moves the token on, so that no mark of the claim is kept from here on."""
         row.claim += 1
         row.claimed = False
 
+    def _cancel(self, id: str, now: int) -> Cancelled:
+        row = self._rows.get(id)
+        if row is None or row.state is State.FAILED:
+            return Cancelled.NOT_THERE
+        if row.state is State.STAGED:
+            return Cancelled.BUSY
+        if row.state is State.HELD and row.held_until > now:
+            row.stop_asked = True
+            return Cancelled.ASKED
+        self._forget(row)
+        return Cancelled.REMOVED
+
     def _run_again(self, id: str, now: int) -> bool:
         row = self._rows.get(id)
-        if row is None or row.state is not _State.FAILED:
+        if row is None or row.state is not State.FAILED:
             return False
         self._end_claim(row)
         row.attempts = row.lost = 0
@@ -700,18 +740,16 @@ class Memory:
 
     def _delete(self, id: str) -> bool:
         row = self._rows.get(id)
-        if row is None or row.state is not _State.FAILED:
+        if row is None or row.state is not State.FAILED:
             return False
         self._forget(row)
         return True
 
+    def _looks(self) -> Looks:
+        return Looks(self._rows.values(), self._held_back, self._paused, self._clock.now())
 
-def _job(row: _Row) -> Job:
+
+def _job(row: Row) -> Job:
     return Job(
         row.id, row.kind, row.payload, row.run_at, row.attempts, row.claim, row.lost, row.error, row.carried
     )
-
-
-def _number(id: str) -> int:
-    """The number of an id, or -1 for what is none of this store's."""
-    return int(id) if id.isascii() and id.isdigit() and len(id) < 20 else -1

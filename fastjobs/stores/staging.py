@@ -41,12 +41,14 @@ class Hooks:
     """What a store gives to stage with: `new` makes the jobs, the other two are `within`'s.
 
     `new` is also given what stands for the outermost transaction, and raises InTheWay where the jobs have to wait for
-    another's.
+    another's. With `savepoints` the release of an outermost savepoint is a commit, for a test's transaction that never
+    commits.
     """
 
     new: Callable[[Sequence[NewJob], object], Staged]
     committed: Callable[[], None]
     unfinished: Callable[[], str | None]
+    savepoints: bool = False
 
 
 def pusher(tx: object, hooks: Hooks) -> Pusher | SyncPusher:
@@ -154,15 +156,21 @@ class _Stage:
         """The innermost transaction that `tx` is in, begun where there is none."""
         raise NotImplementedError
 
-    def ask(self) -> None:
-        """Raises NotAwaited where a push was made and never awaited."""
+    def ask(self, *, savepoint: bool = False) -> None:
+        """Raises NotAwaited where a push was made and never awaited: of all, or of those that a savepoint commits."""
         for hooks in [*self._joined, *(each for each in self._alive if each not in self._joined)]:
-            if text := hooks.unfinished():
+            if (hooks.savepoints or not savepoint) and (text := hooks.unfinished()):
                 raise NotAwaited(text)
 
     def hand_over(self, level: object, to: object) -> None:
         if pushed := self._pushed.pop(level, None):
             self._pushed[to] += pushed
+
+    def deliver_released(self, level: object) -> None:
+        """An outermost savepoint is released: what takes that for a commit is delivered."""
+        pushed = self._pushed.pop(level, [])
+        self._pushed[level] += [each for each in pushed if not each[1].savepoints]
+        self._keep([each for each in pushed if each[1].savepoints])
 
     def drop(self, level: object) -> None:
         # The latest first: what it changed is as the one before it had it.
@@ -178,6 +186,9 @@ class _Stage:
     def deliver(self, *levels: object) -> None:
         pushed = [each for level in levels for each in self._pushed.pop(level, ())]
         self.end()
+        self._keep(pushed)
+
+    def _keep(self, pushed: Sequence[tuple[Staged, Hooks]]) -> None:
         for staged, _ in pushed:
             staged.keep()
         for committed in dict.fromkeys(hooks.committed for _, hooks in pushed):
@@ -199,8 +210,11 @@ class _SessionStage(_Stage):
         return tx.get_nested_transaction() or tx.get_transaction()
 
     def _before_commit(self, session: Session) -> None:
-        if session.get_nested_transaction() is None:
+        nested = session.get_nested_transaction()
+        if nested is None:
             self.ask()
+        elif not _around(nested).nested:
+            self.ask(savepoint=True)
 
     def _after_commit(self, session: Session) -> None:
         # It's called for a savepoint's release too.
@@ -208,9 +222,9 @@ class _SessionStage(_Stage):
         if nested is None:
             self.deliver(session.get_transaction())
         else:
-            around = nested.parent
-            while around is not None and not around.nested and around.parent is not None:
-                around = around.parent  # a flush has one of its own
+            around = _around(nested)
+            if not around.nested:
+                self.deliver_released(nested)
             self.hand_over(nested, around)
 
     def _after_end(self, session: Session, transaction: SessionTransaction) -> None:
@@ -218,6 +232,15 @@ class _SessionStage(_Stage):
         self.drop(transaction)
         if transaction.parent is None:
             self.end()
+
+
+def _around(nested: SessionTransaction) -> SessionTransaction:
+    """The transaction or savepoint around a savepoint."""
+    around = nested.parent
+    while around is not None and not around.nested and around.parent is not None:
+        around = around.parent  # a flush has one of its own
+    assert around is not None
+    return around
 
 
 class _ConnectionStage(_Stage):
@@ -258,6 +281,9 @@ class _ConnectionStage(_Stage):
         # It comes before the release, and only after that is the one around it the current one: what this one
         # had waits for the next thing that happens to the connection.
         level = self._current(connection)
+        if getattr(level, "_previous_nested", None) is None:
+            self.ask(savepoint=True)
+            self.deliver_released(level)
         self._released += self._pushed.pop(level, ())
 
     def _roll_back_to(self, connection: Connection, name: str, context: Any) -> None:

@@ -19,11 +19,11 @@ class Slow(Memory):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock=clock)
-        self.asked, self.on = asyncio.Event(), asyncio.Event()
+        self.met, self.on = asyncio.Event(), asyncio.Event()
         self.on.set()
 
     async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
-        self.asked.set()
+        self.met.set()
         await self.on.wait()
         return await super().mark(marks)
 
@@ -127,7 +127,7 @@ async def test_a_mark_that_is_under_way_as_the_drain_is_cancelled_is_kept(
     await mail.push()
     store.on.clear()
     draining = asyncio.create_task(queue.drain())
-    await store.asked.wait()
+    await store.met.wait()
     draining.cancel()
     await clock.pass_time(0)
     store.on.set()
@@ -154,7 +154,7 @@ async def test_an_on_fail_that_is_owed_as_the_drain_is_cancelled_is_run(
     await mail.push()
     store.on.clear()
     draining = asyncio.create_task(queue.drain())
-    await store.asked.wait()
+    await store.met.wait()
     draining.cancel()
     await clock.pass_time(0)
     store.on.set()

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from fastjobs import Memory, Permanent, Queue, Snooze, SQLStore, current_job
-from fastjobs.store import Claimable, Fail, NewJob
+from fastjobs.store import Claimable, Fail, NewJob, TryAgain
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
 from fastjobs.testing import Clock
 
@@ -71,6 +71,23 @@ async def test_a_row_stays_small_however_often_its_job_fails_and_tells_of_its_la
     assert failed.attempts == 400
     assert 4000 < longest <= 4096
     assert sum(len(str(value).encode()) for value in failed) < 5000
+
+
+async def test_a_row_stays_small_through_two_thousand_attempts_with_the_longest_error_and_progress(
+    sqlite: SQLStore, clock: Clock
+) -> None:
+    await sqlite.push([NewJob(kind="photo", payload='"x"', carried='{"request_id": "1"}')])
+    terms = Claimable(kind="photo", hold=60_000_000, attempts=20_000)
+    for n in range(2_000):
+        (job,) = (await sqlite.claim([terms], 1)).jobs
+        if n % 100 == 0:
+            await sqlite.progress([(job.id, job.claim, '"' + "x" * 1000 + '"')])
+        await sqlite.mark([TryAgain(job.id, job.claim, 0, f"{n} " + "é" * 5_000)])
+    found = await sqlite.job(job.id)
+    assert found is not None
+    assert found.attempts == 2_000
+    assert len((found.error or "").encode()) <= 4096
+    assert sum(len(str(value).encode()) for value in found) < 6000
 
 
 async def test_a_row_stays_small_however_often_its_job_is_lost_and_run_again(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.process import Process
+from tests.cli.shop import MODULE, Shop
 
 Run = Callable[..., Process]
 
@@ -35,3 +37,15 @@ def run(tmp_path: Path) -> Iterator[Run]:
     yield start
     for each in begun:
         each.kill()
+
+
+@pytest.fixture
+def shop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Shop]:
+    """An app on SQLite in the current folder, named by FASTJOBS_QUEUE too, and what is typed there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("FASTJOBS_QUEUE", f"{MODULE}:q")
+    yield Shop(tmp_path, monkeypatch, capsys)
+    sys.modules.pop(MODULE, None)

@@ -47,7 +47,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 
 @pytest.mark.usefixtures("write")
-@pytest.mark.parametrize("named", ["shop:settings.deep.q", "shop:make()"])
+@pytest.mark.parametrize(
+    "named", ["shop:settings.deep.q", "shop:make()", "shop.settings.deep.q", "shop.make()"]
+)
 def test_a_queue_is_named_by_a_dotted_attribute_or_a_factory(named: str) -> None:
     assert queue_named(named)[1].workers == 3
 
@@ -61,6 +63,16 @@ def test_a_module_of_a_package_is_named_by_its_dots(write: Write) -> None:
     write("pack/__init__.py", "")
     write("pack/jobs.py", "import fastjobs\nq = fastjobs.Queue()")
     assert queue_named("pack.jobs:q")[0] == "pack.jobs:q"
+    assert queue_named("pack.jobs.q")[1] is queue_named("pack.jobs:q")[1]
+
+
+def test_of_a_name_with_dots_alone_the_longest_module_is_taken(write: Write) -> None:
+    write("pack/__init__.py", "import fastjobs\nclass jobs:\n    q = fastjobs.Queue(workers=1)\nq = jobs.q")
+    assert queue_named("pack.jobs.q")[1].workers == 1
+    assert queue_named("pack.q")[1].workers == 1
+    write("pack/jobs.py", "import fastjobs\nq = fastjobs.Queue(workers=2)")
+    sys.modules.pop("pack")
+    assert queue_named("pack.jobs.q")[1].workers == 2
 
 
 def test_the_argument_comes_before_the_environment_and_that_before_pyproject(
@@ -83,6 +95,14 @@ def test_the_argument_comes_before_the_environment_and_that_before_pyproject(
         ("./src/shop.py:q", "doesn't name a queue: write module:name, as in app:q; src.shop:q, perhaps"),
         ("shop:q()()", "doesn't name a queue"),
         ("nowhere:q", "there is no module 'nowhere' in "),
+        ("nowhere.q", "there is no module 'nowhere' in "),
+        ("nowhere.at.all.q", "there is no module 'nowhere' in "),
+        ("shop.queue", "shop has no queue; it has shop:q"),
+        ("shop.deeper.q", "shop has no deeper.q; it has shop:q"),
+        ("shop.number", "shop.number is no queue but a int"),
+        ("shop.", "doesn't name a queue"),
+        (".q", "doesn't name a queue"),
+        ("shop..q", "doesn't name a queue"),
         ("shop.deeper:q", "there is no module 'shop.deeper' in "),
         ("shop:queue", "shop has no queue; it has shop:q"),
         ("shop:settings.q", "shop has no settings.q"),
@@ -109,7 +129,13 @@ def test_a_module_that_the_app_lacks_is_the_apps_own_error(write: Write) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("[tool", "can't be read"), ("[tool.fastjobs]\nqueue = 3", "queue is text")]
+    ("text", "told"),
+    [
+        ("[tool", "can't be read"),
+        ("[tool.fastjobs]\nqueue = 3", "queue is text"),
+        ('[tool]\nfastjobs = "shop:q"', "is a table, as in queue"),
+        ("tool = 3", "which queue"),
+    ],
 )
 def test_a_pyproject_that_is_wrong_is_told_of(write: Write, text: str, told: str) -> None:
     write("pyproject.toml", text)

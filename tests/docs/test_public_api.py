@@ -14,11 +14,11 @@ import fastjobs
 ROOT = Path(__file__).parent.parent.parent
 
 PUBLIC = """
-    Carrier CarryError CarryRequestID ClaimLost Cron Every Extra FastjobsError Health InTx Kind Kinds Limiter
-    LostWorker Memory NotAwaited NotCommitted OutOfAttempts Outcome PayloadError Permanent PushError Queue
-    QueueError Ran RegistrationError RequestIDMiddleware Retry SQLStore Schedule ScheduleError Snooze Store
-    StoreError StoreTimeout SyncInTx Throttle Unique current_job jobs_in_tx lifespan raw request_id sqlite
-    supports
+    Cancelled Carrier CarryError CarryRequestID ClaimLost Cron Every Extra FastjobsError Health InTx JobInfo
+    JobState Kind KindInfo Kinds Limiter LostWorker Memory NotAwaited NotCommitted OutOfAttempts Outcome
+    PayloadError Permanent PushError Queue QueueError Ran RegistrationError RequestIDMiddleware Retry SQLStore
+    Schedule ScheduleError Snooze Store StoreError StoreTimeout SyncInTx Throttle Unique current_job
+    jobs_in_tx lifespan raw request_id sqlite supports
 """
 
 

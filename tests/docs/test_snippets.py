@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import asyncio
 import io
 import logging
 import os
@@ -11,20 +11,20 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
 
 import fastjobs
+from tests.docs.programs import ROOT, SNIPPETS, load
 
-ROOT = Path(__file__).parent.parent.parent
-SNIPPETS = ROOT / "docs" / "snippets"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 PART = re.compile(r"<!-- from (docs/snippets/\S+\.py) -->\n```python\n(.*?)```", re.DOTALL)
-SHOWN = re.compile(r"<!-- (docs/snippets/\S+\.py) -->\n```python\n(.*?)```", re.DOTALL)
+SHOWN = re.compile(r"<!-- (docs/snippets/\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
 
 
 def name_of(page: Path) -> str:
@@ -52,7 +52,12 @@ def test_a_pages_excerpt_is_a_part_of_its_file(page: Path) -> None:
 def test_each_program_is_shown_whole_on_a_page() -> None:
     shown = {file for page in PAGES for file, _block in SHOWN.findall(page.read_text())}
     files = [
-        file.relative_to(ROOT).as_posix() for file in SNIPPETS.rglob("*.py") if file.name != "__init__.py"
+        file.relative_to(ROOT).as_posix()
+        for file in SNIPPETS.rglob("*")
+        if file.is_file()
+        and file.suffix != ".pyc"
+        and file.name != "__init__.py"
+        and "/." not in file.as_posix()
     ]
     assert sorted(shown) == sorted(files)
 
@@ -67,14 +72,7 @@ def test_a_pages_links_lead_to_files_that_are_there(page: Path) -> None:
 def snippet(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The program, imported in a folder of its own: its database is in there."""
     monkeypatch.chdir(tmp_path)
-    name: str = request.param
-    spec = importlib.util.spec_from_file_location(f"snippet_{name}", SNIPPETS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
+    return load(request.param, monkeypatch)
 
 
 class Heard(logging.Handler):
@@ -158,7 +156,7 @@ def test_the_request_ids_program_puts_the_requests_id_in_the_apps_own_lines(snip
 async def test_the_failed_jobs_program_lists_what_failed_and_runs_the_mails_again(
     snippet: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    q = fastjobs.Queue(snippet.store)
+    q: fastjobs.Queue = snippet.q
     refuses = [True]
 
     @q.kind("welcome-mail")
@@ -182,8 +180,42 @@ async def test_the_failed_jobs_program_lists_what_failed_and_runs_the_mails_agai
     assert told.endswith("\nrun again: 1\n")
     refuses[0] = False
     assert await q.drain() == 1
-    assert [job.kind for job in await snippet.store.failed()] == ["report"]
-    await snippet.store.close()
+    assert [job.kind for job in await q.failed()] == ["report"]
+    await snippet.engine.dispose()
+    store = q.store
+    assert isinstance(store, fastjobs.SQLStore)
+    await store.close()
+
+
+@pytest.mark.parametrize("snippet", ["status"], indirect=True)
+def test_the_status_routes_say_how_far_a_report_is_and_cancel_it(
+    snippet: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = threading.Event()
+
+    async def work(_: float) -> None:
+        while not works.is_set():
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(snippet, "asyncio", SimpleNamespace(sleep=work))
+
+    def until(client: TestClient, url: str, told: dict[str, object]) -> None:
+        deadline = time.monotonic() + 20
+        while (answer := client.get(url).json()) != told:
+            assert time.monotonic() < deadline, answer
+
+    with TestClient(snippet.app) as client:
+        ordered = client.post("/reports/2026")
+        url = ordered.headers["Location"]
+        assert (ordered.status_code, ordered.json()) == (202, {"status": url})
+        until(client, url, {"state": "held", "progress": {"month": 1, "of": 12}})
+        assert client.delete(url).json() == {"cancel": "asked"}
+        until(client, url, {"state": "cancelled"})
+        works.set()
+        done = client.post("/reports/2027").headers["Location"]
+        until(client, done, {"state": "done", "text": " ".join(f"2027-{n:02}" for n in range(1, 13))})
+        assert client.delete(done).json() == {"cancel": "not there"}
+        assert client.get("/reports/99").status_code == 404
 
 
 @pytest.mark.anyio
@@ -266,6 +298,7 @@ def test_the_sync_app_confirms_an_order_and_forgets_a_blocked_one(shop: Path) ->
 
 ORDERS = """
 import threading
+import time
 from fastapi.testclient import TestClient
 from shop import jobs
 from shop.main import app
@@ -281,6 +314,40 @@ with TestClient(app) as client:
     assert client.post("/stock").json()["job"]
     assert came.wait(10)
 print(sent)
+"""
+
+
+@pytest.fixture
+def club(tmp_path: Path) -> Path:
+    """A folder with the package `club` in it."""
+    shutil.copytree(SNIPPETS / "club", tmp_path / "club", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def test_the_async_apps_own_tests_pass_and_leave_no_database(club: Path) -> None:
+    assert "4 passed" in run_in(club, "-m", "pytest", "-q", "-p", "no:cacheprovider", "club")
+    assert list(club.glob("*.db*")) == []
+
+
+def test_the_async_app_gives_credit_and_says_so_in_its_welcome(club: Path) -> None:
+    assert run_in(club, "-c", MEMBERS) == "ada@example.org: Welcome! Your credit is 10.\n"
+
+
+MEMBERS = """
+import threading
+import time
+from fastapi.testclient import TestClient
+from club import main
+
+came, sent = threading.Event(), []
+async def send(email, text):
+    sent.append(f"{email}: {text}")
+    came.set()
+main.send = send
+with TestClient(main.app) as client:
+    assert client.post("/members/ada@example.org").json() == {"id": 1}
+    assert came.wait(10)
+print(*sent)
 """
 
 

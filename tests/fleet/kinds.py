@@ -7,7 +7,7 @@ import copy
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
-from fastjobs import Kind, Permanent, Queue, Retry, Snooze, Throttle, Unique
+from fastjobs import Kind, Permanent, Queue, Retry, Snooze, Throttle, Unique, current_job
 from fastjobs.core.duration import micros
 from fastjobs.core.options import KindSettings
 from fastjobs.runtime.current import running_job
@@ -101,13 +101,21 @@ def running() -> Run:
     return run
 
 
+def report(step: int) -> None:
+    """Says how far the job is that this handler runs."""
+    current_job().progress(step)
+    here().referee.reported(running().job, str(step))
+
+
 async def quick(chance: Random) -> None:
     if chance.random() < 0.5:
         await asyncio.sleep(chance.random() * 0.05)
 
 
 async def flaky(chance: Random) -> None:
-    await asyncio.sleep(chance.random() * 0.5)
+    for step in range(chance.randrange(4)):
+        report(step)
+        await asyncio.sleep(chance.random() * 0.5)
     if chance.random() < 0.5:
         raise ValueError("not this time")
 
@@ -131,7 +139,8 @@ async def again(chance: Random) -> None:
 
 
 async def slow(chance: Random) -> None:
-    for _ in range(4):
+    for step in range(4):
+        report(step)
         await asyncio.sleep(chance.random() * 12)
 
 

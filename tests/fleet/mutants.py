@@ -12,9 +12,11 @@ from fastjobs.core.rate import RESERVED
 from fastjobs.core.verdict import Cut
 from fastjobs.core.verdict import verdict as judge
 from fastjobs.runtime import runner
+from fastjobs.runtime.cancelling import Cancels, LastWord
 from fastjobs.runtime.feed import Feed
 from fastjobs.runtime.ledger import Ledger
 from fastjobs.runtime.life import Life
+from fastjobs.runtime.progress import Reports
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import FAR, Run
 from fastjobs.runtime.telling import Teller
@@ -22,7 +24,7 @@ from fastjobs.store import Claimable, Claimed, GiveBack, Kept, Mark
 from fastjobs.stores.counters import Counters
 from fastjobs.stores.memory import Memory
 from tests.fleet.wire import Wire
-from tests.fleet.world import BUSY, CALM, DEPLOYS, EVERYTHING, FAILING, LIMITED, SHORT, Focus
+from tests.fleet.world import BUSY, CALM, CANCELS, DEPLOYS, EVERYTHING, FAILING, LIMITED, SHORT, Focus
 
 Mutant = Callable[[], AbstractContextManager[object]]
 
@@ -316,6 +318,56 @@ def a_start_counts_from_when_it_was_asked_for() -> AbstractContextManager[object
     return patch.object(Counters, "settle", from_taken)
 
 
+def a_pause_is_not_kept() -> AbstractContextManager[object]:
+    """A paused kind is claimed as any."""
+
+    async def pause(self: Memory, kind: str, paused: bool) -> bool:
+        return True
+
+    return patch.object(Memory, "pause", pause)
+
+
+def cancels_elsewhere_are_not_heard_of() -> AbstractContextManager[object]:
+    """Nobody asks the store which jobs were cancelled; a renewal alone tells."""
+
+    async def asked(self: Cancels, runs: Sequence[Run]) -> list[Run]:
+        return []
+
+    return patch.object(Cancels, "asked", asked)
+
+
+def a_cancel_is_not_looked_for_before_a_mark() -> AbstractContextManager[object]:
+    """A job that fails as it's cancelled is put back."""
+    before = LastWord.before
+
+    async def without(self: LastWord, ends: Sequence[Any]) -> list[Any]:
+        async def asked(runs: Sequence[Run]) -> list[Run]:
+            return []
+
+        with patch.object(self._cancels, "asked", asked):
+            return await before(self, ends)
+
+    return patch.object(LastWord, "before", without)
+
+
+def a_cancelled_job_is_left_to_its_hold() -> AbstractContextManager[object]:
+    """A job that was cancelled is cancelled as by a claim that's gone: nothing marks it."""
+
+    def cancel(self: Run) -> None:
+        self.interrupt(Cut.LOST)
+
+    return patch.object(Run, "cancel", cancel)
+
+
+def the_last_report_is_dropped() -> AbstractContextManager[object]:
+    """What a handler reported just before its end isn't written."""
+
+    async def keep(self: Reports, runs: Sequence[Run]) -> None:
+        return
+
+    return patch.object(Reports, "keep", keep)
+
+
 MUTANTS: dict[Mutant, Focus] = {
     no_fence: EVERYTHING,
     give_back_keeps_its_attempt: EVERYTHING,
@@ -340,5 +392,10 @@ MUTANTS: dict[Mutant, Focus] = {
     the_next_of_a_value_is_forgotten: LIMITED,
     what_was_claimed_is_not_settled: LIMITED,
     a_start_counts_from_when_it_was_asked_for: LIMITED,
+    a_pause_is_not_kept: CANCELS,
+    cancels_elsewhere_are_not_heard_of: CANCELS,
+    a_cancel_is_not_looked_for_before_a_mark: CANCELS,
+    a_cancelled_job_is_left_to_its_hold: CANCELS,
+    the_last_report_is_dropped: CANCELS,
 }
 """Each with what shows it soonest."""

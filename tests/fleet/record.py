@@ -74,6 +74,10 @@ class Claim:
     ended: int | None = None
     how: str = ""
     """How its handler ended."""
+    stop_asked: int | None = None
+    """When someone cancelled its job."""
+    reported: str | None = None
+    """What its handler reported last of how far it is."""
     over: bool = False
     """Whether a mark has ended it."""
 

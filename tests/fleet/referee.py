@@ -11,7 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastjobs import Outcome, Ran, Throttle
-from fastjobs.store import Claimable, Claimed, Done, Extend, Fail, GiveBack, Job, Kept, Mark, NewJob, TryAgain
+from fastjobs.store import (
+    Cancelled,
+    Claimable,
+    Claimed,
+    Done,
+    Extend,
+    Fail,
+    GiveBack,
+    Job,
+    Kept,
+    Mark,
+    NewJob,
+    TryAgain,
+)
 from tests.fleet.record import SECOND, Call, Claim, End, Process, Tracked
 
 LATENCY = SECOND // 4
@@ -44,6 +57,9 @@ class Referee:
         self._most = most
         self._began = began
         self._cancel_themselves = ("hostile",)
+        self.paused: set[str] = set()
+        """The kinds that are paused just now."""
+        self.cancels = 0
         self.jobs: dict[str, Tracked] = {}
         self._keys: dict[tuple[str, bytes], Tracked] = {}
         """The job of each value that waits."""
@@ -113,6 +129,8 @@ class Referee:
                 )
             if now < tracked.due:
                 self.breach("no job is claimed before it's due", job.id)
+            if job.kind in self.paused:
+                self.breach("a paused kind is not claimed", f"{job.id} of {job.kind}")
             if job.claim <= tracked.token:
                 self.breach("the claim token only grows", f"{job.id}: {job.claim} after {tracked.token}")
             tracked.token = job.claim
@@ -196,18 +214,25 @@ class Referee:
             claim = tracked.held
             live = claim is not None and claim.token == mark.claim
             in_hold = live and claim is not None and claim.until > now
-            if answer is Kept.YES:
+            if answer is Kept.STOP and (claim is None or claim.stop_asked is None):
+                self.breach("a stop is told of a job that was cancelled", f"{mark.id}/{mark.claim}")
+            if answer in (Kept.YES, Kept.STOP):
                 if not live or (isinstance(mark, Extend) and not in_hold):
                     self.breach("a late mark changes nothing", f"{word} {mark.id}/{mark.claim} was kept")
                 elif claim is not None:
                     self._kept(tracked, claim, mark, call)
+                    self._last_report(tracked, claim, mark, after)
             elif answer is Kept.LOST:
                 self.late_marks += not isinstance(mark, Extend)
                 if live and (in_hold or not isinstance(mark, Extend)):
                     self.breach(
                         "the mark of a claim that has its job is kept", f"{word} {mark.id}/{mark.claim}"
                     )
-            if answer is not Kept.YES and times[mark.id] == 1 and before.get(mark.id) != after.get(mark.id):
+            if (
+                answer in (Kept.LOST, Kept.BUSY)
+                and times[mark.id] == 1
+                and before.get(mark.id) != after.get(mark.id)
+            ):
                 self.breach("a mark that isn't kept changes nothing", f"{word} {mark.id}/{mark.claim}")
         for mark, answer in zip(marks, answers, strict=True):
             if (mark.id not in after) != (self.jobs[mark.id].state == "done"):
@@ -219,6 +244,54 @@ class Referee:
         kept = len(self.jobs) - self._done
         if rows != kept:
             self.breach("a push that was kept is kept until its job is done", f"{rows} rows for {kept} jobs")
+
+    def _last_report(self, tracked: Tracked, claim: Claim, mark: Mark, after: Mapping[str, Any]) -> None:
+        """Whether what its handler reported last stays with a job that failed."""
+        by, now = claim.by, self.now()
+        if not isinstance(mark, (TryAgain, Fail)) or claim.reported is None or claim.started is None:
+            return
+        if after[mark.id].progress == claim.reported or by.was_frozen(claim.started, now):
+            return
+        if not by.had_trouble("progress", claim.started, now):
+            self.breach(
+                "the last report stays with a job that fails", f"{tracked.id}: {after[mark.id].progress}"
+            )
+
+    def cancelled(self, id: str, answer: Cancelled) -> None:
+        """Someone cancelled a job, past all processes."""
+        tracked, now = self.jobs[id], self.now()
+        self.cancels += 1
+        self.say(f"cancel {id} -> {answer.name}")
+        claim = tracked.held
+        held = claim is not None and claim.until > now
+        if answer is Cancelled.REMOVED and not held:
+            self._without_key(tracked)
+            tracked.state, tracked.claim = "done", None
+            self._done += 1
+        elif answer is Cancelled.ASKED and claim is not None and held:
+            claim.stop_asked = claim.stop_asked or now
+        else:
+            self.breach("a cancel removes what waits and asks what is held", f"{id} -> {answer.name}")
+
+    def _heard_of(self, tracked: Tracked, claim: Claim) -> None:
+        """Its handler has ended: in time, where it was to be stopped."""
+        now, by = self.now(), claim.by
+        if claim.stop_asked is None or tracked.kind in ("deaf", *self._cancel_themselves):
+            return
+        since = max(claim.stop_asked, claim.started or 0)
+        within = max(by.poll, 2 * SECOND) + SECOND // 2 + 2 * LATENCY
+        if (
+            now - since > within
+            and tracked.held is claim
+            and claim.until > now
+            and not by.had_trouble("asked", since - SECOND, now)
+            and not by.was_frozen(since - SECOND, now)
+        ):
+            self.breach("a cancel is heard of in time", f"{tracked.id}/{claim.token} of {by.name}")
+
+    def reported(self, job: Job, text: str) -> None:
+        """A handler said how far it is."""
+        self.jobs[job.id].claims[job.claim].reported = text
 
     def run_again(self, id: str) -> None:
         """Someone put a failed job back."""
@@ -255,10 +328,12 @@ class Referee:
         tracked, now = self.jobs[job.id], self.now()
         claim = tracked.claims[job.claim]
         claim.ended, claim.how = now, how
+        self._heard_of(tracked, claim)
         if (
             how == "cancelled"
             and job.kind not in self._cancel_themselves
             and by.stopping_at is None
+            and claim.stop_asked is None
             and tracked.held is claim
             and claim.until > now
             and claim.started is not None
@@ -268,7 +343,7 @@ class Referee:
 
     def observed(self, by: Process, ran: Ran) -> None:
         self.say(f"{by.name} observed {ran.job} {ran.outcome}")
-        if ran.outcome in (Outcome.DONE, Outcome.FAILED):
+        if ran.outcome in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED):
             self.jobs[ran.job].observed.append((by, ran))
 
     def told(self, by: Process, id: str) -> None:
@@ -291,7 +366,7 @@ class Referee:
         took = (now - by.stopping_at) / SECOND
         if took > by.grace / SECOND + 1.01:
             self.breach("a stop returns within grace and a second", f"{by.name} took {took:.2f} s")
-        if by.had_trouble("mark claim open", by.stopping_at - by.poll - SECOND, now):
+        if by.had_trouble("mark claim open asked progress", by.stopping_at - by.poll - SECOND, now):
             return
         for tracked in self.jobs.values():
             claim = tracked.held
@@ -314,11 +389,11 @@ class Referee:
                 self.breach("each end is observed once", f"{tracked.id}: {told}")
 
     def _judge_end(self, tracked: Tracked, end: End) -> None:
-        outcome = Outcome.DONE if end.outcome == "done" else Outcome.FAILED
+        outcomes = (Outcome.DONE, Outcome.CANCELLED) if end.outcome == "done" else (Outcome.FAILED,)
         seen = [
             ran
             for by, ran in tracked.observed
-            if by is end.by and ran.outcome is outcome and ran.attempt == end.attempt
+            if by is end.by and ran.outcome in outcomes and ran.attempt == end.attempt
         ]
         if not seen and not self._end_went_unseen(end):
             self.breach("each end is observed", f"{tracked.id} {end.outcome} by {end.by.name}")
@@ -372,13 +447,13 @@ class Referee:
             # A process counts a hold from when it asked for it, as it can't know when it began.
             told = claim.ended - claim.renewed > LATENCY
             given_up = min(until, (claim.asked if told else claim.before) + claim.hold)
-            if by.had_trouble("mark", given_up - by.poll - SECOND, until):
+            if by.had_trouble("mark asked progress", given_up - by.poll - SECOND, until):
                 return
             if claim.ended > until - LATENCY:
                 return
         if by.had_trouble("extend", claim.renewed, until):
             return
-        if claim.started is None and by.had_trouble("mark", claim.renewed, until):
+        if claim.started is None and by.had_trouble("mark asked", claim.renewed, until):
             return  # it was to be given back, as no worker got to it
         self.breach(
             "a job runs again only for a cause",
@@ -394,6 +469,7 @@ class Referee:
             return
         claim.over = True
         tracked.token = claim.token + 1
+        self._ends_a_cancelled_job(tracked, claim, mark, call)
         if isinstance(mark, (TryAgain, Fail)):
             self._stop_is_no_attempt(tracked, claim)
         match mark:
@@ -413,6 +489,17 @@ class Referee:
                     self._keys.setdefault(tracked.key, tracked)
             case _:
                 raise AssertionError(mark)
+
+    def _ends_a_cancelled_job(self, tracked: Tracked, claim: Claim, mark: Mark, call: Call) -> None:
+        """A job that was cancelled while it was held is not put back, but where its process couldn't know."""
+        by, asked = claim.by, claim.stop_asked
+        if asked is None or isinstance(mark, Done) or (claim.started is None and tracked.kind in self._rates):
+            return
+        if asked > call.began - LATENCY or call.troubled:
+            return
+        if by.had_trouble("asked mark", asked - SECOND, self.now()) or by.was_frozen(asked, self.now()):
+            return
+        self.breach("a cancelled job is removed", f"{tracked.id}/{claim.token}: {type(mark).__name__}")
 
     def _stop_is_no_attempt(self, tracked: Tracked, claim: Claim) -> None:
         stopping = claim.by.stopping_at

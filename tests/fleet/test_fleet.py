@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.mutants import MUTANTS, Mutant
-from tests.fleet.world import BUSY, CALM, DEPLOYS, FAILING, FROZEN, LIMITED, TIMELY, Focus, play, swept
+from tests.fleet.world import (
+    BUSY,
+    CALM,
+    CANCELS,
+    DEPLOYS,
+    FAILING,
+    FROZEN,
+    LIMITED,
+    TIMELY,
+    Focus,
+    play,
+    swept,
+)
 
 SEEDS = 100
 TOGETHER = 10
@@ -43,8 +55,8 @@ def test_no_promise_is_broken_whatever_dies_freezes_or_fails(first: int) -> None
 
 @pytest.mark.parametrize(
     "focus",
-    [BUSY, CALM, DEPLOYS, FAILING, FROZEN, LIMITED, TIMELY],
-    ids=["busy", "calm", "deploys", "failing", "frozen", "limited", "timely"],
+    [BUSY, CALM, CANCELS, DEPLOYS, FAILING, FROZEN, LIMITED, TIMELY],
+    ids=["busy", "calm", "cancels", "deploys", "failing", "frozen", "limited", "timely"],
 )
 def test_nothing_is_found_where_no_fault_is_put_in(focus: Focus) -> None:
     assert [play(seed, focus).broken for seed in range(3)] == [[]] * 3

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from random import Random
 from typing import Any, ClassVar, TypeVar
 
-from fastjobs.store import Claimable, Claimed, Extend, Extra, Kept, Mark, NewJob, Places, Throttled
+from fastjobs.store import Cancelled, Claimable, Claimed, Extend, Extra, Kept, Mark, NewJob, Places, Throttled
 from fastjobs.stores.memory import Memory
 from tests.fleet.loop import SimLoop
 from tests.fleet.record import Call, Process
@@ -80,6 +80,7 @@ class Wire:
     extras: ClassVar[Extra] = (
         Extra.CARRY | Extra.FAILED | Extra.LIFECYCLE
         | Extra.UNIQUE | Extra.LATEST | Extra.ONE_AT_A_TIME | Extra.AT_ONCE | Extra.THROTTLE
+        | Extra.CANCEL | Extra.PROGRESS
     )  # fmt: skip
 
     def __init__(
@@ -101,7 +102,7 @@ class Wire:
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         def effect(call: Call, busy: bool) -> list[str | None]:
-            ids = _at_once(self._memory.push(jobs))
+            ids = at_once(self._memory.push(jobs))
             self._referee.pushed(self._process, jobs, ids)
             return ids
 
@@ -111,7 +112,7 @@ class Wire:
         self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
     ) -> Claimed:
         def effect(call: Call, busy: bool) -> Claimed:
-            claimed = _at_once(self._memory.claim(kinds, limit, ahead=ahead, others=others))
+            claimed = at_once(self._memory.claim(kinds, limit, ahead=ahead, others=others))
             self._referee.claimed(self._process, kinds, limit, ahead, claimed, call)
             return claimed
 
@@ -130,7 +131,7 @@ class Wire:
             self._busy = {mark.id for mark, one in zip(marks, blocked, strict=True) if one}
             before = self._rows(marks)
             free = [mark for mark, one in zip(marks, blocked, strict=True) if not one]
-            kept = iter(_at_once(self._memory.mark(free)))
+            kept = iter(at_once(self._memory.mark(free)))
             answers = [Kept.BUSY if one else next(kept) for one in blocked]
             self._referee.marked(self._process, marks, answers, before, self._rows(marks), call)
             return answers
@@ -138,10 +139,19 @@ class Wire:
         return await self._call(verb, effect)
 
     async def take(self, asked: Sequence[Throttled]) -> list[Places]:
-        return await self._call("take", lambda call, busy: _at_once(self._memory.take(asked)))
+        return await self._call("take", lambda call, busy: at_once(self._memory.take(asked)))
 
     async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
-        await self._call("settle", lambda call, busy: _at_once(self._memory.settle(started)))
+        await self._call("settle", lambda call, busy: at_once(self._memory.settle(started)))
+
+    async def cancel(self, ids: Sequence[str]) -> list[Cancelled]:
+        return await self._call("cancel", lambda call, busy: at_once(self._memory.cancel(ids)))
+
+    async def asked(self, held: Sequence[tuple[str, int]]) -> set[str]:
+        return await self._call("asked", lambda call, busy: at_once(self._memory.asked(held)))
+
+    async def progress(self, reports: Sequence[tuple[str, int, str]]) -> None:
+        await self._call("progress", lambda call, busy: at_once(self._memory.progress(reports)))
 
     def _rows(self, marks: Sequence[Mark]) -> dict[str, Any]:
         rows = self._memory._rows
@@ -194,7 +204,7 @@ class Wire:
         return self._memory._clock.now()
 
 
-def _at_once(call: Coroutine[Any, Any, T]) -> T:
+def at_once(call: Coroutine[Any, Any, T]) -> T:
     """The answer of a call that never waits, as Memory's don't."""
     try:
         call.send(None)

@@ -23,7 +23,7 @@ from tests.fleet.kinds import MOST, ORDINARY, RATES, TIMEOUTS, VALUES, Stage
 from tests.fleet.loop import Owner, SimLoop
 from tests.fleet.record import SECOND, Process
 from tests.fleet.referee import Referee
-from tests.fleet.wire import Fault, Weather, Wire
+from tests.fleet.wire import Fault, Weather, Wire, at_once
 
 START = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 FLEET = 3
@@ -39,7 +39,12 @@ class Focus:
     """What goes wrong in a run."""
 
     acts: Sequence[str] = (
-        ("kill",) * 6 + ("freeze",) * 5 + ("deploy",) * 5 + ("step the clock", "run again") * 2
+        ("kill",) * 6
+        + ("freeze",) * 5
+        + ("deploy",) * 5
+        + ("step the clock", "run again") * 2
+        + ("cancel",) * 4
+        + ("pause",) * 2
     )
     """What happens to processes, each as likely as it's often here."""
     pause: float = 3.0
@@ -64,6 +69,13 @@ FAILING = Focus(acts=("step the clock",), faults=(Fault.BEFORE,), rough=(0.4,), 
 BUSY = Focus(acts=("step the clock",), faults=(Fault.BUSY,), rough=(0.8,), outages=0.0)
 LIMITED = Focus(kinds=("once", "newest", "few", "rated", "lanes"), bursts=0.3)
 TIMELY = Focus(acts=("step the clock",), rough=(0.0,), outages=0.0, kinds=LIMITED.kinds, bursts=0.3)
+CANCELS = Focus(
+    acts=("cancel",) * 4 + ("pause",),
+    pause=0.5,
+    rough=(0.0,),
+    outages=0.0,
+    kinds=("slow", "flaky", "again", "snoozer"),
+)
 CALM = Focus(acts=("step the clock",), rough=(0.0,), outages=0.0)
 
 
@@ -120,6 +132,7 @@ class World:
             "lapses": referee.lapses,
             "late marks": referee.late_marks,
             "unheard pushes": referee.unheard,
+            "cancels": referee.cancels,
             "troubles": sum(len(each.troubles) for each in self._all),
         }
         return Played(self.seed, list(referee.broken), referee.trace, counts)
@@ -152,6 +165,10 @@ class World:
                 self._later(chance.random() * 4, lambda: self._replace(place, target))
             case "step the clock":
                 target.clock.apart = (chance.random() * 2 - 1) * 3600
+            case "cancel":
+                self._cancel()
+            case "pause":
+                self._pause(chance.choice(self._focus.kinds))
             case _:
                 self._run_again()
 
@@ -198,6 +215,31 @@ class World:
             self.loop.create_task(self._memory.run_again([id]))
             self.referee.run_again(id)
 
+    def _cancel(self) -> None:
+        """Someone cancels a job, and sometimes it's in the process that has it, which then needn't hear of it."""
+        kept = [job for job in self.referee.jobs.values() if job.state == "waiting"]
+        if not kept:
+            return
+        tracked = self._chance.choice(kept)
+        (answer,) = at_once(self._memory.cancel([tracked.id]))
+        self.referee.cancelled(tracked.id, answer)
+        for instance in self._fleet:
+            if not (instance.dead or instance.frozen) and self._chance.random() < 0.3:
+                with self.loop.owned_by(instance):
+                    instance.queue._cancel_here(tracked.id)
+
+    def _pause(self, kind: str) -> None:
+        if at_once(self._memory.pause(kind, True)):
+            self.referee.say(f"pause {kind}")
+            self.referee.paused.add(kind)
+            self._later(self._chance.random() * 6, lambda: self._resume(kind))
+
+    def _resume(self, kind: str) -> None:
+        if kind in self.referee.paused:
+            self.referee.say(f"resume {kind}")
+            self.referee.paused.discard(kind)
+            at_once(self._memory.pause(kind, False))
+
     def _new(self, place: int) -> Instance:
         made = Instance(
             f"{'abc'[place]}{len(self._all)}",
@@ -221,6 +263,8 @@ class World:
     def _heal(self) -> None:
         self.referee.say("all is healed")
         self._weather.rough, self._weather.down = 0.0, False
+        for kind in sorted(self.referee.paused):
+            self._resume(kind)
         for instance in self._all:
             instance.requests = False
             self._thaw(instance)

@@ -53,6 +53,13 @@ def crunch(order: Order) -> Awaitable[None] | None:
             os._exit(3)
         case "crash":
             ctypes.string_at(0)
+        case "report":
+            for step in range(100):
+                fastjobs.current_job().progress({"step": step})
+            raise ValueError("at step 99")
+        case "report-badly":
+            assert not fastjobs.current_job().cancelled
+            fastjobs.current_job().progress(order)
         case "system-exit":
             raise SystemExit(4)
         case "coroutine":

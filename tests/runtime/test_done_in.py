@@ -440,12 +440,12 @@ class _SlowExtend(Unsteady):
 
     def __init__(self, *, clock: Clock) -> None:
         super().__init__(clock=clock)
-        self.asked, self.let = asyncio.Event(), asyncio.Event()
+        self.met, self.let = asyncio.Event(), asyncio.Event()
 
     async def arrive(self, verb: str) -> None:
         await super().arrive(verb)
-        if verb == "extend" and not self.asked.is_set():
-            self.asked.set()
+        if verb == "extend" and not self.met.is_set():
+            self.met.set()
             await self.let.wait()
 
 
@@ -467,7 +467,7 @@ async def test_a_renewal_that_is_under_way_and_finds_the_job_done_cancels_nobody
     async with queue.running():
         await mail.push()
         await clock.pass_time(11)
-        await store.asked.wait()
+        await store.met.wait()
         go.set()
         await there.wait()
         store.let.set()

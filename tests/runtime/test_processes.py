@@ -12,10 +12,22 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from fastjobs import CarryRequestID, Kinds, LostWorker, Memory, Outcome, Queue, Ran, RegistrationError
+from fastjobs import (
+    Cancelled,
+    CarryRequestID,
+    Extra,
+    Kinds,
+    LostWorker,
+    Memory,
+    Outcome,
+    Queue,
+    Ran,
+    RegistrationError,
+)
 from fastjobs.core.request_id import current
 from fastjobs.runtime.crossing import told, untold
 from tests.runtime import crunching
@@ -142,6 +154,55 @@ async def test_a_crash_is_its_own_jobs_and_a_stop_kills_what_outlasts_grace_and_
     assert time.monotonic() - stopping < 5  # 1.2 s, and what a machine with much to do adds to it
     assert [ran.outcome for ran in seen[2:]] == [Outcome.RETRIED] * 3
     await until(lambda: all(is_gone(int(path.read_text())) for path in paths))
+
+
+async def test_a_cancel_ends_the_process_of_its_job_alone_and_removes_the_job(
+    seen: list[Ran], tmp_path: Path
+) -> None:
+    queue = a_queue(seen, processes=1)
+    crunch, path = queue._kinds["crunch"], tmp_path / "pid"
+    async with queue.running():
+        id = await crunch.push(Order(do="hang", path=path))
+        await long_until(lambda: path.exists() and path.read_text())
+        waits = await crunch.push(Order(do="tell", path=tmp_path / "never"))  # for a process
+        await long_until(lambda: queue.health().busy == 2)
+        assert id is not None
+        assert waits is not None
+        assert await queue.cancel(waits) is Cancelled.ASKED
+        await until(lambda: len(seen) == 1)
+        assert not is_gone(int(path.read_text()))
+        assert await queue.cancel(id) is Cancelled.ASKED
+        await long_until(lambda: is_gone(int(path.read_text())))
+        await until(lambda: len(seen) == 2)
+        assert [await queue.job(each) for each in (id, waits)] == [None, None]
+    assert [(ran.outcome, ran.job) for ran in seen] == [(Outcome.CANCELLED, waits), (Outcome.CANCELLED, id)]
+    assert not (tmp_path / "never").exists()
+
+
+class NoProgress(Memory):
+    extras: ClassVar[Extra] = Memory.extras & ~Extra.PROGRESS
+
+
+async def test_progress_crosses_from_a_process_and_so_does_what_is_wrong_with_it(seen: list[Ran]) -> None:
+    queue = a_queue(seen, processes=1)
+    crunch = queue._kinds["crunch"]
+    ids = [await crunch.push(Order(do=do)) for do in ("report", "report-badly")]
+    assert await queue.drain() == 4
+    jobs = [await queue.job(id or "") for id in ids]
+    assert [job.progress if job is not None else "gone" for job in jobs] == [{"step": 99}, None]
+    assert [type(ran.error).__name__ for ran in seen] == ["ValueError", "PayloadError"] * 2
+
+    seen.clear()
+    lacking = Queue(NoProgress(), observe=seen.append)
+    await lacking.kind("crunch", process=True, attempts=1)(CRUNCH).push(Order(do="report"))
+    assert await lacking.drain() == 1
+    assert [str(ran.error) for ran in seen] == [
+        f"progress() needs a store with PROGRESS, and NoProgress has {_names(NoProgress.extras)}"
+    ]
+
+
+def _names(extras: Extra) -> str:
+    return ", ".join(each.name or "" for each in extras)
 
 
 def test_a_process_ends_with_an_app_that_was_killed(tmp_path: Path) -> None:

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import fastapi
 import pytest
+import sqlmodel
 import stamina
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from fastjobs import Kind, Kinds, Memory, Queue, QueueError, RegistrationError
 from fastjobs.runtime.kind import KindDecorator
@@ -71,6 +74,7 @@ class Handler:
 async def with_mailer(mailer: object, mail: Mail) -> None: ...
 async def with_default(mail: Mail, mailer: object = None) -> None: ...
 async def with_keyword(mail: Mail, *, mailer: object = None, **more: object) -> None: ...
+async def with_session(mail: Mail, session: AsyncSession | None = None) -> None: ...
 async def with_value_default(mail: Mail | None = None) -> None: ...
 async def positional(mail: Mail, /) -> None: ...
 async def returns(mail: Mail) -> int:
@@ -83,6 +87,7 @@ TAKES_MAIL: dict[str, Any] = {
     "positional only": positional,
     "another parameter with a default": with_default,
     "keywords with a default": with_keyword,
+    "a session that other calls of it give": with_session,
     "a partial": functools.partial(with_mailer, object()),
     "a partial by keyword": functools.partial(with_default, mailer=object()),
     "a partial of a callable object": functools.partial(Handler()),
@@ -163,6 +168,14 @@ async def async_generator(mail: Mail) -> AsyncGenerator[int]:
 async def of_two(mail: Mail, other: Mail) -> None: ...
 async def of_keyword(*, mail: Mail) -> None: ...
 async def of_depends(mail: Mail, tx: object = Depends()) -> None: ...
+def of_depends_in_a_def(mail: Mail, tx: Annotated[Any, fastapi.Depends(of_nothing)]) -> None: ...
+async def of_security(mail: Mail, user: int = fastapi.Security(of_nothing)) -> None: ...
+async def of_request(request: fastapi.Request) -> None: ...
+async def of_websocket(mail: Mail, socket: Annotated[fastapi.WebSocket, "of the app"]) -> None: ...
+async def of_response(mail: Mail, response: JSONResponse) -> None: ...
+async def of_background(mail: Mail, tasks: fastapi.BackgroundTasks) -> None: ...
+async def of_session(mail: Mail, session: AsyncSession) -> None: ...
+def of_sqlmodel(mail: Mail, session: sqlmodel.Session) -> None: ...
 async def unannotated(mail) -> None: ...  # type: ignore[no-untyped-def]  # pyright: ignore
 async def of_anything(*args: object, **kwargs: object) -> None: ...
 async def of_type_checking(mail: OnlyForTypes) -> None: ...
@@ -182,7 +195,25 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "two values": (of_two, "it takes its value, or nothing, and of_two wants mail, other"),
     "a keyword": (of_keyword, "it takes its value, or nothing, and of_keyword wants mail"),
     "a partial that lacks one": (functools.partial(of_two), ".* wants mail, other"),
-    "a Depends": (of_depends, "tx of of_depends is a Depends, and a handler runs outside any request. Open"),
+    "a Depends": (
+        of_depends,
+        r"tx of of_depends is a Depends, and a handler runs outside any request. Open what it needs in the handler, as"
+        r" in: async with sessions.begin\(\) as session: … \(see docs/guide/sessions.md\)$",
+    ),
+    "a Depends of a def": (
+        of_depends_in_a_def,
+        r"tx of of_depends_in_a_def is a Depends, .* as in: with sessions.begin\(\) as session: …",
+    ),
+    "a Security": (of_security, "user of of_security is a Security, and a handler runs outside any request."),
+    "a Request": (of_request, r"request of of_request is a Request, and .* in what the queue carries \(carry=\)$"),
+    "a WebSocket": (of_websocket, "socket of of_websocket is a WebSocket, and a handler runs outside any request"),
+    "a Response": (of_response, "response of of_response is a JSONResponse, and a handler runs outside any request"),
+    "BackgroundTasks": (of_background, "tasks of of_background is a BackgroundTasks, .*: what follows it is a job"),
+    "a session": (
+        of_session,
+        r"session of of_session is an AsyncSession, which nobody gives a handler. Open it in the handler, as in: async",
+    ),
+    "a session of SQLModel": (of_sqlmodel, "session of of_sqlmodel is a Session, which nobody gives a handler. Open"),
     "no annotation": (unannotated, "mail of unannotated has no annotation.* unannotated\\(mail: WelcomeMail\\)"),
     "*args": (of_anything, "of_anything takes \\*args, which doesn't say what its value is.* functools.wraps"),
     "a name for type checkers alone": (of_type_checking, "of_type_checking is annotated with 'OnlyForTypes'"),

@@ -39,7 +39,7 @@ class Recorded(Memory):
     def __init__(self, *, clock: Clock) -> None:
         super().__init__(clock=clock)
         self.pushed: list[tuple[str, datetime]] = []
-        self.asked = 0
+        self.pushes = 0
         self.fails: dict[str, int] = {}
         """How many calls of a verb, or of a schedule's runs, are yet to fail."""
         self.hangs: set[str] = set()
@@ -56,7 +56,7 @@ class Recorded(Memory):
         return await super().runs(schedules)
 
     async def push_run(self, run: Run) -> bool:
-        self.asked += 1
+        self.pushes += 1
         await self.arrive("push_run")
         await self.arrive(run.schedule)
         won = await super().push_run(run)
@@ -301,7 +301,7 @@ async def test_an_early_timer_pushes_no_run_twice_and_loses_none(early: float, g
         await clock.pass_time(1000.5, turns=8)
     wanted = [START + timedelta(seconds=n) for n in range(1, 1002)]
     assert [due for _, due in store.pushed] == wanted
-    assert store.asked == len(wanted), "a look before a run's time pushed"
+    assert store.pushes == len(wanted), "a look before a run's time pushed"
 
 
 async def test_a_clock_that_is_set_back_runs_nothing_twice(
@@ -432,7 +432,7 @@ async def test_a_queue_that_only_pushes_schedules_nothing_and_a_drain_neither(
     assert await ticks.queue.drain() == 0
     clock.advance(120)
     assert await ticks.queue.drain() == 0
-    assert store.asked == 0
+    assert store.pushes == 0
 
 
 async def test_an_instance_schedules_the_kinds_that_it_runs(

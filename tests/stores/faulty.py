@@ -19,7 +19,8 @@ from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import FailedJob, Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
 from fastjobs.store import Ender, Pusher, SyncEnder, SyncPusher
-from fastjobs.stores.memory import Memory, _Row, _State
+from fastjobs.stores.memory import Memory
+from fastjobs.stores.rows import Row, State
 from fastjobs.stores.staging import Staged
 
 FAULTS: list[tuple[type[Memory], str]] = []
@@ -61,7 +62,7 @@ class PushesPartOfABatch(Memory):
 
 @told_by("test_ids_are_never_used_again")
 class UsesIdsAgain(Memory):
-    def _new(self, jobs: Sequence[NewJob]) -> list[_Row]:
+    def _new(self, jobs: Sequence[NewJob]) -> list[Row]:
         self._numbers = max((row.number for row in self._rows.values()), default=0)
         return super()._new(jobs)
 
@@ -141,7 +142,7 @@ class WakesOnce(Memory):
 
 @told_by("test_a_push_for_later_wakes_too")
 class WakesForWhatIsDueAlone(Memory):
-    def _keep(self, rows: Sequence[_Row]) -> None:
+    def _keep(self, rows: Sequence[Row]) -> None:
         wakes = self._wakes
         if all(row.run_at > self._clock.now() for row in rows):
             self._wakes = []
@@ -151,7 +152,7 @@ class WakesForWhatIsDueAlone(Memory):
 
 @told_by("test_all_that_listen_are_woken")
 class WakesTheLastAlone(Memory):
-    def _keep(self, rows: Sequence[_Row]) -> None:
+    def _keep(self, rows: Sequence[Row]) -> None:
         wakes, self._wakes = self._wakes, self._wakes[-1:]
         super()._keep(rows)
         self._wakes = wakes
@@ -206,7 +207,7 @@ class DropsWakesThatRaise(Memory):
 
 @told_by("test_a_wake_that_raises_ends_nothing")
 class LetsAWakesErrorOutOfThePush(Memory):
-    def _keep(self, rows: Sequence[_Row]) -> None:
+    def _keep(self, rows: Sequence[Row]) -> None:
         wakes, self._wakes = self._wakes, []
         super()._keep(rows)
         self._wakes = wakes
@@ -222,12 +223,12 @@ class ClaimsNothingWhileSomeoneListens(Memory):
 
 @told_in_a_transaction_by("test_a_push_in_anothers_transaction_wakes_as_it_commits")
 class WakesAsItIsPushedInATransaction(Memory):
-    def _new(self, jobs: Sequence[NewJob]) -> list[_Row]:
+    def _new(self, jobs: Sequence[NewJob]) -> list[Row]:
         for wake in self._wakes:
             wake()
         return super()._new(jobs)
 
-    def _keep(self, rows: Sequence[_Row]) -> None:
+    def _keep(self, rows: Sequence[Row]) -> None:
         wakes, self._wakes = self._wakes, []
         super()._keep(rows)
         self._wakes = wakes
@@ -293,19 +294,19 @@ class IgnoresAheadOk(Memory):
 
 @told_by("test_jobs_are_taken_in_the_order_they_are_due")
 class TakesJobsInTheOrderOfTheirPushes(Memory):
-    def _due(self, terms: dict[str, Claimable], now: int) -> Iterator[_Row]:
+    def _due(self, terms: dict[str, Claimable], now: int) -> Iterator[Row]:
         return iter(sorted(super()._due(terms, now), key=lambda row: (-terms[row.kind].priority, row.number)))
 
 
 @told_by("test_the_order_goes_over_all_kinds")
 class TakesOneKindAfterTheOther(Memory):
-    def _due(self, terms: dict[str, Claimable], now: int) -> Iterator[_Row]:
+    def _due(self, terms: dict[str, Claimable], now: int) -> Iterator[Row]:
         return iter(sorted(super()._due(terms, now), key=lambda row: (-terms[row.kind].priority, row.kind)))
 
 
 @told_by("test_jobs_due_at_one_time_are_taken_in_the_order_of_their_pushes")
 class OrdersIdsAsText(Memory):
-    def _due(self, terms: dict[str, Claimable], now: int) -> Iterator[_Row]:
+    def _due(self, terms: dict[str, Claimable], now: int) -> Iterator[Row]:
         rows = list(super()._due(terms, now))
         return iter(sorted(rows, key=lambda row: (-terms[row.kind].priority, row.run_at, row.id)))
 
@@ -318,7 +319,7 @@ class IgnoresPriority(Memory):
 
 @told_by("test_a_job_is_not_claimed_before_its_time")
 class TakesJobsASecondEarly(Memory):
-    def _due(self, terms: dict[str, Claimable], now: int) -> Iterator[_Row]:
+    def _due(self, terms: dict[str, Claimable], now: int) -> Iterator[Row]:
         return super()._due(terms, now + 1_000_000)
 
 
@@ -349,7 +350,7 @@ class TellsNoNow(Memory):
 
 @told_by("test_a_claim_counts_an_attempt")
 class CountsNoAttempts(Memory):
-    def _hold(self, row: _Row, until: int) -> Job:
+    def _hold(self, row: Row, until: int) -> Job:
         row.attempts -= 1
         return super()._hold(row, until)._replace(attempts=1)
 
@@ -359,7 +360,7 @@ class CountsNoAttempts(Memory):
 
 @told_by("test_a_held_job_is_not_claimed_before_its_hold_ran_out")
 class HoldsNothing(Memory):
-    def _hold(self, row: _Row, until: int) -> Job:
+    def _hold(self, row: Row, until: int) -> Job:
         return super()._hold(row, 0)
 
 
@@ -429,7 +430,7 @@ def _unfenced(kind: type[Mark]) -> type[Memory]:
     class Unfenced(Memory):
         def _mark(self, mark: Mark, now: int) -> Kept:
             row = self._rows.get(mark.id)
-            if isinstance(mark, kind) and row is not None and row.state is _State.HELD:
+            if isinstance(mark, kind) and row is not None and row.state is State.HELD:
                 mark = replace(mark, claim=row.claim)
             return super()._mark(mark, now)
 
@@ -461,7 +462,7 @@ told_by("test_a_late_mark_leaves_a_job_that_was_run_again_alone[Done]")(_FencesB
 
 @told_by("test_a_mark_sent_twice_is_kept_once[TryAgain]")
 class KeepsAMarkTwice(Memory):
-    def _end_claim(self, row: _Row) -> None:
+    def _end_claim(self, row: Row) -> None:
         pass
 
 
@@ -512,7 +513,7 @@ class TriesAgainAtOnce(Memory):
 
 @told_by("test_a_job_to_try_again_keeps_its_latest_error")
 class ForgetsErrors(Memory):
-    def _hold(self, row: _Row, until: int) -> Job:
+    def _hold(self, row: Row, until: int) -> Job:
         return super()._hold(row, until)._replace(error=None)
 
 
@@ -587,6 +588,12 @@ class ListsEveryKind(Memory):
         return await super().failed(**more)
 
 
+@told_by("test_the_list_of_failed_jobs_shows_of_each_what_a_look_at_it_does")
+class ListsTheFailedWithoutWhatTheyReported(Memory):
+    async def failed(self, **more: Any) -> list[FailedJob]:
+        return [job._replace(progress=None) for job in await super().failed(**more)]
+
+
 @told_by("test_a_job_run_again_is_due_now_and_starts_over")
 class RunsAgainWithItsAttempts(Memory):
     def _run_again(self, id: str, now: int) -> bool:
@@ -601,7 +608,7 @@ class RunsAgainWithItsAttempts(Memory):
 class RunsAgainWhatWaits(Memory):
     def _run_again(self, id: str, now: int) -> bool:
         row = self._rows.get(id)
-        if row is None or row.state is _State.HELD:
+        if row is None or row.state is State.HELD:
             return False
         self._wait(row, now)
         return True
@@ -690,7 +697,7 @@ class _Staging(Memory):
     def within(self, tx: object, committed: Tell, unfinished: Ask = _finished) -> Pusher | SyncPusher:
         if not isinstance(tx, Session):
             return super().within(tx, committed, unfinished)
-        rows: list[_Row] = []
+        rows: list[Row] = []
 
         def deliver(session: Session) -> None:
             if not self.outermost_alone or session.get_nested_transaction() is None:
@@ -768,7 +775,7 @@ class KeepsBeforeTheCommit(Memory):
         sound = super().within(tx, committed, unfinished)
         if not isinstance(tx, Session):
             return sound
-        rows: list[_Row] = []
+        rows: list[Row] = []
 
         def keep(session: Session) -> None:
             if session.get_nested_transaction() is None:

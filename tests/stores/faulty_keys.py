@@ -16,8 +16,9 @@ from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.store import Places, Throttled
 from fastjobs.stores.counters import Counters
-from fastjobs.stores.memory import Memory, _Key, _Row, _State
+from fastjobs.stores.memory import Memory
 from fastjobs.stores.outcomes import InTheWay
+from fastjobs.stores.rows import Key, Row, State
 from fastjobs.stores.staging import Staged
 from fastjobs.testing.suite.subject import key_of
 from tests.stores.faulty import FAULTS, TRANSACTION_FAULTS, told_by, told_in_a_transaction_by
@@ -49,7 +50,7 @@ def _claiming(change: Callable[[Claimable], Claimable], name: str) -> type[Memor
     return Changes
 
 
-def _after(kind: type[Mark], then: Callable[[Memory, _Row], object], name: str) -> type[Memory]:
+def _after(kind: type[Mark], then: Callable[[Memory, Row], object], name: str) -> type[Memory]:
     """A store that does something more once such a mark is kept."""
 
     class Marks(Memory):
@@ -64,7 +65,7 @@ def _after(kind: type[Mark], then: Callable[[Memory, _Row], object], name: str) 
     return Marks
 
 
-def _let_go(store: Memory, key: _Key | None) -> None:
+def _let_go(store: Memory, key: Key | None) -> None:
     """Whoever holds a job of the key, another may be claimed beside it."""
     holder = None if key is None else store._busy.pop(key, None)
     if holder is not None:
@@ -107,7 +108,7 @@ told_by("test_what_a_moved_job_was_pushed_with_stays")(KeepsTheLastPushOfAKey)
 
 @told_by("test_a_key_is_its_kinds_own")
 class HasOneKeyForAllKinds(Memory):
-    def _new(self, jobs: Sequence[NewJob]) -> list[_Row]:
+    def _new(self, jobs: Sequence[NewJob]) -> list[Row]:
         rows = super()._new(jobs)
         for row in rows:
             row.key = row.key and ("", row.key[1])
@@ -133,7 +134,7 @@ class AnswersTheKeptFirst(Memory):
 
 
 class _KeepsAKeyThroughAClaim(Memory):
-    def _hold(self, row: _Row, until: int) -> Job:
+    def _hold(self, row: Row, until: int) -> Job:
         had = row.unique
         job = super()._hold(row, until)
         if had:
@@ -188,7 +189,7 @@ class GivesBackWithAKeyOfItsOwn(Memory):
 
 
 class _TakesTheKeyFromAnother(Memory):
-    def _take_key(self, row: _Row) -> None:
+    def _take_key(self, row: Row) -> None:
         has = self._keys.pop(row.key, None) if row.key is not None else None
         if has is not None:
             has.unique = False
@@ -272,11 +273,11 @@ told_by("test_a_push_past_at_most_has_the_job_due_then")(_IgnoresAtMost)
 told_by("test_random_histories_keep_every_rule")(_IgnoresAtMost)
 
 
-def _moving(when: Callable[[_Row, int, int | None], int | None], name: str) -> type[Memory]:
+def _moving(when: Callable[[Row, int, int | None], int | None], name: str) -> type[Memory]:
     """A store that moves a job to another time than was asked; None leaves it where it is."""
 
     class Moves(Memory):
-        def _move(self, row: _Row, run_at: int, at_most: int | None, owner: object) -> None:
+        def _move(self, row: Row, run_at: int, at_most: int | None, owner: object) -> None:
             due = when(row, run_at, at_most)
             if due is not None:
                 super()._move(row, due, at_most, owner)
@@ -313,14 +314,14 @@ class AnswersNothingForAMove(Memory):
 
 @told_by("test_a_job_is_moved_no_further_than_at_most_from_its_first_push")
 class CountsAtMostFromTheLastPush(Memory):
-    def _move(self, row: _Row, run_at: int, at_most: int | None, owner: object) -> None:
+    def _move(self, row: Row, run_at: int, at_most: int | None, owner: object) -> None:
         row.first_push_at = self._clock.now()
         super()._move(row, run_at, at_most, owner)
 
 
 @told_by("test_at_most_counts_from_the_first_push_of_the_job_that_waits")
 class CountsAtMostFromTheFirstPushOfAll(Memory):
-    def _new(self, jobs: Sequence[NewJob]) -> list[_Row]:
+    def _new(self, jobs: Sequence[NewJob]) -> list[Row]:
         rows = super()._new(jobs)
         first = self.__dict__.setdefault("_first", {})
         for row in rows:
@@ -330,7 +331,7 @@ class CountsAtMostFromTheFirstPushOfAll(Memory):
 
 @told_by("test_a_latest_push_moves_its_kinds_and_keys_job_alone")
 class MovesAllOfAKind(Memory):
-    def _move(self, row: _Row, run_at: int, at_most: int | None, owner: object) -> None:
+    def _move(self, row: Row, run_at: int, at_most: int | None, owner: object) -> None:
         for each in [each for each in self._keys.values() if each.kind == row.kind]:
             super()._move(each, run_at, at_most, owner)
 
@@ -351,13 +352,13 @@ class LooksThenMoves(Memory):
 
 @told_by("test_the_last_of_many_latest_pushes_runs_no_earlier_than_it_says")
 class ForgetsEverySecondMove(Memory):
-    def _move(self, row: _Row, run_at: int, at_most: int | None, owner: object) -> None:
+    def _move(self, row: Row, run_at: int, at_most: int | None, owner: object) -> None:
         if row.number % 2:
             super()._move(row, run_at, at_most, owner)
 
 
 class _ParksWithoutItsKey(Memory):
-    def _park(self, row: _Row) -> None:
+    def _park(self, row: Row) -> None:
         super()._park(row)
         self._let_key_go(row)
 
@@ -379,11 +380,11 @@ for _test in (
     told_by(_test)(_IgnoresOneAtATime)
 
 
-def _alone(change: Callable[[_Row], _Key | None], name: str) -> type[Memory]:
+def _alone(change: Callable[[Row], Key | None], name: str) -> type[Memory]:
     """A store that has other jobs run one at a time."""
 
     class Alone(Memory):
-        def _new(self, jobs: Sequence[NewJob]) -> list[_Row]:
+        def _new(self, jobs: Sequence[NewJob]) -> list[Row]:
             rows = super()._new(jobs)
             for row in rows:
                 row.alone = change(row)
@@ -412,7 +413,7 @@ def _wakes_nobody(kind: type[Mark]) -> type[Memory]:
             finally:
                 self._quiet = False
 
-        def _next_of(self, row: _Row) -> None:
+        def _next_of(self, row: Row) -> None:
             if not self._quiet:
                 super()._next_of(row)
 
@@ -444,7 +445,7 @@ told_by("test_the_mark_of_a_hold_that_ran_out_frees_nothing_of_the_next_holders[
 
 @told_by("test_a_job_that_used_up_its_attempts_lets_the_next_of_its_key_go")
 class WakesNobodyAsAttemptsAreUsedUp(_WakesNobodyAsAHoldEnds):
-    def _fail(self, row: _Row, now: int, error: str) -> None:
+    def _fail(self, row: Row, now: int, error: str) -> None:
         parked, self._parked = self._parked, {}
         super()._fail(row, now, error)
         self._parked = parked
@@ -481,7 +482,7 @@ class LetsAKeyGoByALateMark(Memory):
 class _LetsTheNextHoldersKeyGo(Memory):
     def _mark(self, mark: Mark, now: int) -> Kept:
         row = self._rows.get(mark.id)
-        late = row is not None and row.claim == mark.claim and row.state is not _State.HELD
+        late = row is not None and row.claim == mark.claim and row.state is not State.HELD
         kept = super()._mark(mark, now)
         if late and row is not None:
             _let_go(self, row.alone)
@@ -496,7 +497,7 @@ for _end in ("Done", "TryAgain", "Fail", "GiveBack"):
 
 @told_by("test_jobs_of_a_key_are_claimed_in_the_order_they_are_due")
 class WakesTheLastOfAKey(Memory):
-    def _unpark(self, key: _Key) -> None:
+    def _unpark(self, key: Key) -> None:
         row = self._rows[str(self._parked[key][-1][1])]
         self._leave(row)
         self._join(row, row.run_at)
@@ -511,7 +512,7 @@ class ForgetsItsOwnClaim(Memory):
             row.alone = None
         found = await super().claim(kinds, limit, **more)
         for row, key in zip(rows, keys, strict=True):
-            if row.state is not _State.HELD:
+            if row.state is not State.HELD:
                 row.alone = key
         return found
 
@@ -572,7 +573,7 @@ class _WritesAsItLooks(Memory):
 
     async def sweep(self) -> int:
         self._numbers += 1
-        self._rows[f"swept {self._numbers}"] = _Row(self._numbers, "", "", 0, 0, None)
+        self._rows[f"swept {self._numbers}"] = Row(self._numbers, "", "", 0, 0, None)
         return 0
 
 
@@ -618,7 +619,7 @@ class CountsAllKindsTogether(Memory):
 
 
 def _still_counts(kind: type[Mark]) -> type[Memory]:
-    def count(store: Memory, row: _Row) -> None:
+    def count(store: Memory, row: Row) -> None:
         store._counts[row.kind] += 1
 
     return _after(kind, count, f"StillCountsAfterA{kind.__name__}")
@@ -806,7 +807,7 @@ told_by("test_a_name_with_nothing_kept_is_free_as_its_job_ends")(
 
 
 class _FreesANameAtAClaim(Memory):
-    def _hold(self, row: _Row, until: int) -> Job:
+    def _hold(self, row: Row, until: int) -> Job:
         self._names.pop(row.name or "", None)
         return super()._hold(row, until)
 
@@ -815,7 +816,7 @@ told_by("test_a_name_is_taken_while_its_job_is_kept")(_FreesANameAtAClaim)
 
 
 class _FreesTheNameOfAFailedJob(Memory):
-    def _fail(self, row: _Row, now: int, error: str) -> None:
+    def _fail(self, row: Row, now: int, error: str) -> None:
         self._names.pop(row.name or "", None)
         super()._fail(row, now, error)
 
@@ -826,7 +827,7 @@ told_by("test_a_name_is_taken_by_a_job_that_used_up_its_attempts")(_FreesTheName
 
 @told_by("test_a_name_stays_taken_so_long_after_its_jobs_end")
 class KeepsANameFromItsPushOn(Memory):
-    def _forget(self, row: _Row) -> None:
+    def _forget(self, row: Row) -> None:
         super()._forget(row)
         if row.name is not None:
             self._names[row.name] = row.created_at + row.keep_name
@@ -1144,7 +1145,7 @@ class PrunesWhatFailedOnce(Memory):
 @told_by("test_a_prune_removes_names_that_are_free_and_no_other")
 class PrunesAllNames(Memory):
     async def prune(self, failed_for: int, limit: int) -> int:
-        self._names = {name: row for name, row in self._names.items() if isinstance(row, _Row)}
+        self._names = {name: row for name, row in self._names.items() if isinstance(row, Row)}
         return await super().prune(failed_for, limit)
 
 
@@ -1192,7 +1193,7 @@ class SaysItSwept(Memory):
 
 
 class _KeepsTheKeysOfARollback(Memory):
-    def _drop_staged(self, rows: Sequence[_Row], moved: Sequence[tuple[_Row, int]]) -> None:
+    def _drop_staged(self, rows: Sequence[Row], moved: Sequence[tuple[Row, int]]) -> None:
         with self._lock:
             super()._drop_staged([], moved)
             for row in rows:
@@ -1217,13 +1218,13 @@ class WaitsForNoOutcome(Memory):
 class ForgetsKeysInATransaction(Memory):
     def _admitted(
         self, jobs: Sequence[NewJob], owner: object
-    ) -> tuple[list[str | None], list[_Row], list[tuple[_Row, int]]]:
+    ) -> tuple[list[str | None], list[Row], list[tuple[Row, int]]]:
         return super()._admitted([job if owner is None else job._replace(key=None) for job in jobs], owner)
 
 
 @told_in_a_transaction_by("test_a_latest_push_moves_a_job_as_its_transaction_commits")
 class MovesThroughARollback(Memory):
-    def _drop_staged(self, rows: Sequence[_Row], moved: Sequence[tuple[_Row, int]]) -> None:
+    def _drop_staged(self, rows: Sequence[Row], moved: Sequence[tuple[Row, int]]) -> None:
         super()._drop_staged(rows, [(row, row.run_at) for row, _ in moved])
 
 
@@ -1238,7 +1239,7 @@ class WaitsToTakeAKeyBack(Memory):
 
 @told_in_a_transaction_by("test_a_done_in_lets_the_next_of_its_key_go_as_it_commits")
 class WakesNobodyAfterADoneIn(Memory):
-    def _end(self, row: _Row) -> None:
+    def _end(self, row: Row) -> None:
         parked, self._parked = self._parked, {}
         super()._end(row)
         self._parked = parked
@@ -1254,14 +1255,14 @@ class LetsTheNextGoBeforeTheCommit(Memory):
 
 @told_in_a_transaction_by("test_a_done_in_keeps_the_name_of_its_job")
 class FreesTheNameOfADoneIn(Memory):
-    def _end(self, row: _Row) -> None:
+    def _end(self, row: Row) -> None:
         super()._end(row)
         self._names.pop(row.name or "", None)
 
 
 @told_in_a_transaction_by("test_a_sweep_wakes_a_job_that_a_transaction_had_as_its_turn_came")
 class SweepsNothing(Memory):
-    def _moved(self, row: _Row) -> None:
+    def _moved(self, row: Row) -> None:
         super()._moved(row)
         if row.moves == 0:
             self._park(row)

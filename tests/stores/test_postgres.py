@@ -1,7 +1,7 @@
 """SQLStore on Postgres keeps every promise of the suite.
 
 The whole suite runs over asyncpg. What a driver can change runs over psycopg's two as well: the claims, the
-transactions, what is heard of others, and the opening and closing.
+transactions, what is heard of others, the opening and closing, and what is looked at and done from outside.
 """
 
 from __future__ import annotations
@@ -18,9 +18,16 @@ from sqlalchemy.pool import NullPool
 from fastjobs.store import Store
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock, StoreSuite
+from fastjobs.testing.suite.cancel import Cancels
 from fastjobs.testing.suite.claiming import Claiming
+from fastjobs.testing.suite.counts import Counts
+from fastjobs.testing.suite.failed import Failed
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.listening import Listening
+from fastjobs.testing.suite.looks_in_transactions import LooksInTransactions
+from fastjobs.testing.suite.pause import Pause
+from fastjobs.testing.suite.progress import Progress
+from fastjobs.testing.suite.prune import Prune
 from fastjobs.testing.suite.pushing import Pushing
 from fastjobs.testing.suite.schedules import Schedules
 from fastjobs.testing.suite.subject import Subject
@@ -96,11 +103,27 @@ class TestPostgres(_OnPostgres, StoreSuite):
     driver, is_async = "asyncpg", True
 
 
-class TestPostgresByPsycopg(_OnPostgres, Pushing, Claiming, Schedules, Transactions, Listening, Lifecycle):
+class _Acting(Failed, Counts, Cancels, Pause, Progress, Prune):
+    """What is looked at and done from outside."""
+
+
+class TestPostgresByPsycopg(
+    _OnPostgres,
+    Pushing,
+    Claiming,
+    Schedules,
+    _Acting,
+    LooksInTransactions,
+    Transactions,
+    Listening,
+    Lifecycle,
+):
     driver, is_async = "psycopg", True
 
 
-class TestPostgresByPsycopgInThreads(_OnPostgres, Pushing, Claiming, Schedules, Listening, Lifecycle):
+class TestPostgresByPsycopgInThreads(
+    _OnPostgres, Pushing, Claiming, Schedules, _Acting, Listening, Lifecycle
+):
     driver, is_async = "psycopg", False
 
 

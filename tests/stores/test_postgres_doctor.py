@@ -66,7 +66,7 @@ async def test_a_database_that_is_well_has_nothing_wrong_by_each_driver_and_noth
     assert bad(found) == []
     assert {each.check for each in found} == {
         "version", "writable", "durability", "isolation", "sessions", "pooler", "clock", "horizon", "tables",
-        "functions", "rights", "plan", "vacuum", "unknown kinds",
+        "functions", "rights", "plan", "vacuum", "unknown kinds", "paused kinds",
     }  # fmt: skip
     assert wrote() == before, "no transaction of it had an id"
 
@@ -246,3 +246,24 @@ async def test_kinds_that_wait_are_counted_by_the_servers_clock(store: SQLStore)
             "3 jobs wait of kind 'report', which this app has no handler for; the first was due 3 hours ago",
         )
     ]
+
+
+async def test_kinds_that_are_paused_while_jobs_of_theirs_wait_are_told_of(store: SQLStore) -> None:
+    await store.push([NewJob(kind="mail", payload="1")] * 3)
+    await store.push([NewJob(kind="photo", payload="1")])
+    for kind in ("mail", "empty"):
+        await store.open([kind])
+        assert await store.pause(kind, True)
+    try:
+        found = [each for each in await store.examine(["mail", "photo"]) if each.check == "paused kinds"]
+        assert [(each.level, each.said) for each in found] == [
+            (Level.REMARK, "3 jobs wait of kind 'mail', which is paused: none of them runs")
+        ]
+        assert "`fastjobs resume QUEUE mail`" in found[0].do
+        assert await store.pause("mail", False)
+        assert of(await store.examine(["mail"]), "paused kinds") == [
+            (Level.OK, "no job waits as its kind is paused")
+        ]
+    finally:
+        for _ in range(2):
+            await store.close()

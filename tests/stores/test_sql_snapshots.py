@@ -17,6 +17,7 @@ import pytest
 from fastjobs.stores.sql import migrations
 from fastjobs.stores.sql.dialects.postgres import statements as postgres
 from fastjobs.stores.sql.dialects.sqlite import statements as sqlite
+from fastjobs.stores.sql.looks import Pages, make_looks
 from fastjobs.stores.sql.tables import Tables, make_tables
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -30,6 +31,12 @@ def compiled(dialect: str, tables: Tables) -> Iterator[str]:
     for field in fields(made):
         value = getattr(made, field.name)
         yield f"-- {field.name}\n{value};\n"
+    looks = make_looks(tables, dialect)
+    for field in fields(looks):
+        value = getattr(looks, field.name)
+        each = (value.first, *value.after) if isinstance(value, Pages) else (value,)
+        for text in each:
+            yield f"-- looks.{field.name}\n{text};\n"
 
 
 @pytest.mark.parametrize(

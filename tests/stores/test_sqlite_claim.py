@@ -87,6 +87,9 @@ def _parameters(name: str) -> tuple[object, ...]:
         "wake_reaped": ("mail", 5),
         "held": ("mail", 5, 9),
         "keep_name": ("n", 5),
+        "cancel": (1, 5),
+        "ask_to_stop": (1,),
+        "progress": ("1", 1, 1),
         "delete": ("[1]",),
         "hold_back": ("mail", 5, 5),
         "keys": ("", b"", 9, 5),
@@ -128,20 +131,6 @@ async def test_no_statement_of_a_claim_or_a_mark_reads_all_jobs(
             )
             assert all(step.startswith("SEARCH") for step in reads), f"{name}: {steps}"
             assert not any("TEMP B-TREE FOR ORDER" in step for step in steps), f"{name}: {steps}"
-    finally:
-        connection.close()
-
-
-async def test_failed_pages_are_read_by_their_index(store: SQLStore, path: Path) -> None:
-    connection = sqlite3.connect(path)
-    try:
-        for where in ("", "kind = 'mail' AND "):
-            plan = connection.execute(
-                f"EXPLAIN QUERY PLAN SELECT id FROM fastjobs_jobs WHERE {where}state = 3 AND failed_at <= 5"
-                " AND (failed_at < 5 OR failed_at = 5 AND id < 9) ORDER BY failed_at DESC, id DESC LIMIT 10"
-            ).fetchall()
-            assert len(plan) == 1
-            assert "USING INDEX fastjobs_jobs_failed" in plan[0][3] or "COVERING" in plan[0][3]
     finally:
         connection.close()
 

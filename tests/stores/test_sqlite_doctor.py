@@ -66,7 +66,7 @@ async def test_a_file_that_is_well_has_nothing_wrong_and_nothing_is_written(
     assert [each for each in found if each.level is not Level.OK and each.check != "version"] == []
     assert {each.check for each in found} == {
         "version", "file", "file system", "journal", "synchronous", "engine", "log's size", "integrity", "tables",
-        "plan", "unknown kinds",
+        "plan", "unknown kinds", "paused kinds",
     }  # fmt: skip
     assert files(path) == before
     assert path.stat().st_mtime_ns == changed_at
@@ -159,6 +159,27 @@ async def test_kinds_that_wait_for_a_handler_that_the_app_lacks_are_counted_and_
     assert of(await store.examine(["mail", "later"]), "unknown kinds")[0][1].startswith(
         "2+ jobs wait of kind 'report'"
     )
+
+
+async def test_kinds_that_are_paused_while_jobs_of_theirs_wait_are_told_of(store: SQLStore) -> None:
+    await store.push([NewJob(kind="mail", payload="1")] * 3)
+    await store.push([NewJob(kind="photo", payload="1")])
+    for kind in ("mail", "empty"):
+        await store.open([kind])
+        assert await store.pause(kind, True)
+    try:
+        found = [each for each in await store.examine(["mail", "photo"]) if each.check == "paused kinds"]
+        assert [(each.level, each.said) for each in found] == [
+            (Level.REMARK, "3 jobs wait of kind 'mail', which is paused: none of them runs")
+        ]
+        assert "`fastjobs resume QUEUE mail`" in found[0].do
+        assert await store.pause("mail", False)
+        assert of(await store.examine(["mail"]), "paused kinds") == [
+            (Level.OK, "no job waits as its kind is paused")
+        ]
+    finally:
+        for _ in range(2):
+            await store.close()
 
 
 async def test_a_kinds_name_that_someone_else_wrote_moves_no_terminal(store: SQLStore, path: Path) -> None:

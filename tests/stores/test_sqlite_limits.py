@@ -294,6 +294,24 @@ async def test_a_prune_takes_no_more_than_it_was_asked_to(store: SQLStore, path:
     assert await store.prune(SECOND, 100) == 4
 
 
+async def test_a_prune_lets_others_have_the_file_between_its_steps(
+    store: SQLStore, path: Path, clock: Clock
+) -> None:
+    insert(path, "mail", 450, clock.now())
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE fastjobs_jobs SET state = 3, failed_at = 1")
+    connection.close()
+    database = store._database
+    assert isinstance(database, SQLite)
+    said: list[str] = []
+    await database._call(Call(lambda opened: opened.raw.set_trace_callback(said.append)))
+    said.clear()
+    assert await store.prune(0, 500) == 450
+    assert said.count("COMMIT") == 5
+    assert sum("DELETE" in each and "jobs_failed" in each for each in said) == 5
+
+
 async def test_a_counter_is_pruned_once_it_says_nothing_any_more(
     store: SQLStore, path: Path, clock: Clock
 ) -> None:

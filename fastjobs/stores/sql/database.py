@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Kept, Mark
-from fastjobs.store import Places, Run, Throttled
+from fastjobs.store import Cancelled, Places, Run, Throttled
 
 _T = TypeVar("_T")
 
@@ -48,6 +48,10 @@ class Database(Protocol):
 
     async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None: ...
 
+    async def cancel(self, ids: Sequence[str]) -> list[Cancelled]: ...
+
+    async def progress(self, reports: Sequence[tuple[str, int, str]]) -> None: ...
+
     async def tell_the_time(self) -> int:
         """As `now`, of a database that is connected."""
         ...
@@ -62,6 +66,15 @@ class Database(Protocol):
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         """Runs what is written once for all databases, in a transaction that is committed after it."""
+        ...
+
+    async def look(self, work: Callable[[Connection], _T]) -> _T:
+        """Runs what only reads and is written once for all databases; it waits for nobody's transaction."""
+        ...
+
+    def tell_soon(self) -> None:
+        """Has other instances look, as after a push. What it comes after is committed; it's called on a loop that the
+        database is open on."""
         ...
 
     def prepare(self, connection: Connection, kinds: Sequence[str]) -> None:

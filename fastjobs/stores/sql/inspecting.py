@@ -14,7 +14,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import Connection, Engine, Index, Integer, and_, func, inspect, literal_column, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Index,
+    Integer,
+    and_,
+    func,
+    inspect,
+    literal_column,
+    select,
+)
 from sqlalchemy.schema import CreateIndex
 from sqlalchemy.util import greenlet_spawn
 
@@ -221,24 +232,54 @@ def unknown_kinds(connection: Connection, asked: Asked, now: int | None = None) 
         )
         if first is None:
             continue
-        some = select(jobs.c.id).where(waiting).limit(MANY + 1).subquery()
-        many = connection.scalar(select(func.count()).select_from(some)) or 0
+        many = _waiting(connection, asked, jobs.c.kind == kind)
         unknown += 1
         if unknown > _UNKNOWN:
             yield Finding(Level.WARNING, check, "there are more")
             return
         due = f"the first was due {lasted(now - first)} ago" if first <= now else "none is due yet"
-        jobs_wait = (
-            "1 job waits" if many == 1 else f"{MANY:,}+ jobs wait" if many > MANY else f"{many:,} jobs wait"
-        )
         yield Finding(
             Level.WARNING if first <= now else Level.REMARK,
             check,
-            f"{jobs_wait} of kind {one_line(kind, 100)!r}, which this app has no handler for; {due}",
+            f"{_jobs_wait(many)} of kind {one_line(kind, 100)!r}, which this app has no handler for; {due}",
             "run an instance of the app that has it; where none is to come, delete these rows",
         )
     if not unknown:
         yield Finding(Level.OK, check, "no job waits for a handler that this app doesn't have")
+
+
+def paused_kinds(connection: Connection, asked: Asked) -> Iterable[Finding]:
+    """Names the kinds that are paused while jobs of theirs wait: someone may have forgotten one."""
+    check, table, jobs = "paused kinds", asked.tables.kinds, asked.tables.jobs
+    paused = select(table.c.kind).where(table.c.paused != 0).order_by(table.c.kind).limit(_KINDS)
+    found = 0
+    for kind in connection.scalars(paused).all():
+        many = _waiting(connection, asked, jobs.c.kind == kind)
+        if not many:
+            continue
+        found += 1
+        if found > _UNKNOWN:
+            yield Finding(Level.REMARK, check, "there are more")
+            return
+        yield Finding(
+            Level.REMARK,
+            check,
+            f"{_jobs_wait(many)} of kind {one_line(kind, 100)!r}, which is paused: none of them runs",
+            f"once they may run: `fastjobs resume QUEUE {one_line(kind, 100)}`, or await q.resume(…)",
+        )
+    if not found:
+        yield Finding(Level.OK, check, "no job waits as its kind is paused")
+
+
+def _waiting(connection: Connection, asked: Asked, of: ColumnElement[bool]) -> int:
+    """How many jobs wait of these, counted up to one more than many."""
+    jobs = asked.tables.jobs
+    some = select(jobs.c.id).where(of, jobs.c.state == _IS_READY).limit(MANY + 1).subquery()
+    return connection.scalar(select(func.count()).select_from(some)) or 0
+
+
+def _jobs_wait(many: int) -> str:
+    return "1 job waits" if many == 1 else f"{MANY:,}+ jobs wait" if many > MANY else f"{many:,} jobs wait"
 
 
 def lasted(micros: int) -> str:

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from sqlalchemy import Connection, Integer, and_, literal_column, or_, select
+from sqlalchemy import Connection, Integer, literal_column, select
 from sqlalchemy.exc import StatementError
 
-from fastjobs.core.job import Alike, FailedJob, NewJob
+from fastjobs.core.job import Alike, NewJob
 from fastjobs.stores.sql.dialects.postgres import keyed as postgres
 from fastjobs.stores.sql.dialects.postgres.keyed import Ended
 from fastjobs.stores.sql.dialects.sqlite import keyed as sqlite
 from fastjobs.stores.sql.tables import FAILED, READY, Tables
 
-IS_FAILED = literal_column(str(FAILED), Integer)
-"""A literal, as a partial index is used only where the statement says the state itself."""
-
+_ZERO = literal_column("0", Integer)
 _CHUNK = 500
 _T = TypeVar("_T")
 
@@ -82,7 +80,7 @@ def new_kinds(connection: Connection, tables: Tables, kinds: Iterable[str]) -> l
     table = tables.kinds
     wanted = sorted(set(kinds))
     there: set[str] = set()
-    for some in _chunks(wanted):
+    for some in chunks(wanted):
         there.update(connection.scalars(select(table.c.kind).where(table.c.kind.in_(some))))
     return [kind for kind in wanted if kind not in there]
 
@@ -97,34 +95,6 @@ def done(connection: Connection, tables: Tables, id: str, claim: int, now: int) 
     return postgres.done(connection, tables, number, claim, now)
 
 
-def failed(
-    connection: Connection, tables: Tables, *, kind: str | None, after: tuple[int, str] | None, limit: int
-) -> list[FailedJob]:
-    """A page of the failed jobs, the latest first."""
-    table = tables.jobs
-    found = select(
-        table.c.id,
-        table.c.kind,
-        table.c.payload,
-        table.c.attempts,
-        table.c.error,
-        table.c.failed_at,
-        table.c.created_at,
-        table.c.carried,
-    ).where(table.c.state == IS_FAILED)
-    if kind is not None:
-        found = found.where(table.c.kind == kind)
-    if after is not None:
-        at, last = after[0], row_id(after[1]) or 0
-        # The first line alone gives the index its range; the rest can't.
-        found = found.where(
-            table.c.failed_at <= at,
-            or_(table.c.failed_at < at, and_(table.c.failed_at == at, table.c.id < last)),
-        )
-    found = found.order_by(table.c.failed_at.desc(), table.c.id.desc()).limit(max(limit, 0))
-    return [FailedJob(str(row[0]), *row[1:]) for row in connection.execute(found)]
-
-
 def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: int) -> list[bool]:
     """Puts failed jobs back, due now, and says of each id whether it was there and failed."""
     table = tables.jobs
@@ -132,7 +102,7 @@ def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: i
     for some in _failed_ids(connection, tables, ids):
         connection.execute(
             table.update()
-            .where(table.c.id.in_(some), table.c.state == IS_FAILED)
+            .where(table.c.id.in_(some), table.c.state + _ZERO == FAILED)
             .values(
                 state=READY,
                 attempts=0,
@@ -160,12 +130,21 @@ def delete(connection: Connection, tables: Tables, ids: Sequence[str], now: int)
     return _each_once(ids, were)
 
 
+def pause(connection: Connection, tables: Tables, kind: str, paused: bool) -> bool:
+    """Pauses the kind, or resumes it, and says whether there is such a one."""
+    table = tables.kinds
+    return (
+        connection.execute(table.update().where(table.c.kind == kind).values(paused=int(paused))).rowcount > 0
+    )
+
+
 def _failed_ids(connection: Connection, tables: Tables, ids: Sequence[str]) -> Iterator[list[int]]:
     table = tables.jobs
     numbers = sorted({number for number in map(row_id, ids) if number is not None})
-    for some in _chunks(numbers):
+    for some in chunks(numbers):
         found = connection.scalars(
-            select(table.c.id).where(table.c.id.in_(some), table.c.state == IS_FAILED).with_for_update()
+            # Not the state itself, or an index of all that failed would do, too.
+            select(table.c.id).where(table.c.id.in_(some), table.c.state + _ZERO == FAILED).with_for_update()
         )
         yield list(found)
 
@@ -180,6 +159,7 @@ def _each_once(ids: Sequence[str], were: set[int]) -> list[bool]:
     return answers
 
 
-def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """As many at a time as go into one statement."""
     for at in range(0, len(values), _CHUNK):
         yield values[at : at + _CHUNK]

@@ -1,4 +1,7 @@
-"""SQLStore: a queue in a SQL database that SQLAlchemy connects to."""
+"""SQLStore: a queue in a SQL database that SQLAlchemy connects to.
+
+Longer than 300 lines, as each method of the Protocols is one here, with the sentence that says what it does.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,21 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from fastjobs.clock import Clock
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
-from fastjobs.core.job import FailedJob, Job, NewJob
+from fastjobs.core.job import FailedJob, Job, JobState, KeptJob, NewJob
 from fastjobs.core.marks import Kept, Mark
-from fastjobs.store import Ender, Extra, Places, Pusher, Run, SyncEnder, SyncPusher, Throttled
-from fastjobs.stores.sql import operations, transaction
+from fastjobs.store import (
+    Cancelled,
+    Ender,
+    Extra,
+    KindCount,
+    Places,
+    Pusher,
+    Run,
+    SyncEnder,
+    SyncPusher,
+    Throttled,
+)
+from fastjobs.stores.sql import looking, operations, transaction
 from fastjobs.stores.sql.database import Database
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
@@ -44,13 +58,14 @@ class SQLStore:
 
     `engine` is the app's, sync or async. The store never uses its pool: it opens a connection of its own by the
     engine's own creator, so with its URL, arguments and connect listeners. On SQLite that is one connection in a
-    thread, which commits all that gathers while the last commit is under way. On Postgres, with asyncpg or psycopg 3,
-    they are at most two for each event loop, and one that listens, none of them held while a job runs. `migrate`: makes
-    the tables as it opens, or upgrades older ones, and logs that it did; with False, tables that are missing or older
-    are a StoreError. `schema` puts them in a schema, where the database has schemas. `synchronous` is SQLite's: with
-    "FULL", the default, a push that has answered is kept through a power cut, with "NORMAL" through a crash of the
-    process alone. `clock` is the store's own, for tests. Nothing is connected until it's opened, by the queue that
-    it belongs to or by its first call; it may be closed and opened again, on another loop too.
+    thread, which commits all that gathers while the last commit is under way, and another that reads, once jobs are
+    looked at. On Postgres, with asyncpg or psycopg 3, they are at most two for each event loop, and one that listens,
+    none of them held while a job runs. `migrate`: makes the tables as it opens, or upgrades older ones, and logs that
+    it did; with False, tables that are missing or older are a StoreError. `schema` puts them in a schema, where the
+    database has schemas. `synchronous` is SQLite's: with "FULL", the default, a push that has answered is kept through
+    a power cut, with "NORMAL" through a crash of the process alone. `clock` is the store's own, for tests. Nothing is
+    connected until it's opened, by the queue that it belongs to or by its first call; it may be closed and opened
+    again, on another loop too.
 
     Raises StoreError for a database that this version has no store for, and for a SQLite database in memory.
     """
@@ -59,6 +74,7 @@ class SQLStore:
         Extra.FAILED | Extra.CARRY | Extra.TRANSACTIONS | Extra.DONE_IN | Extra.LISTEN | Extra.LIFECYCLE
         | Extra.UNIQUE | Extra.LATEST | Extra.ONE_AT_A_TIME | Extra.AT_ONCE | Extra.HOLD_BACK
         | Extra.NAMES | Extra.THROTTLE | Extra.PRUNE | Extra.SCHEDULES
+        | Extra.COUNTS | Extra.CANCEL | Extra.PAUSE | Extra.PROGRESS
     )  # fmt: skip
 
     def __init__(
@@ -143,13 +159,16 @@ class SQLStore:
         return await self._database.mark(marks)
 
     async def failed(
-        self, *, kind: str | None = None, after: tuple[int, str] | None = None, limit: int = 100
+        self,
+        *,
+        kind: str | None = None,
+        after: tuple[int, str] | None = None,
+        limit: int = 100,
+        cut: int | None = None,
     ) -> list[FailedJob]:
         """The failed jobs, the latest first; `after` is the (failed_at, id) of the last one seen before this page."""
-        return await self._database.run(
-            lambda connection: operations.failed(
-                connection, self._tables, kind=kind, after=after, limit=limit
-            )
+        return await self._database.look(
+            lambda connection: looking.failed(connection, self._tables, kind, after, limit, cut)
         )
 
     async def run_again(self, ids: Sequence[str]) -> list[bool]:
@@ -159,7 +178,10 @@ class SQLStore:
             # The time is told here, as a server's is known once there is a connection.
             return operations.run_again(connection, self._tables, ids, self._database.now())
 
-        return await self._database.run(run_again)
+        were = await self._database.run(run_again)
+        if any(were):
+            self._database.tell_soon()
+        return were
 
     async def delete(self, ids: Sequence[str]) -> list[bool]:
         """Removes failed jobs, and says of each whether it was there and failed."""
@@ -168,6 +190,62 @@ class SQLStore:
             return operations.delete(connection, self._tables, ids, self._database.now())
 
         return await self._database.run(delete)
+
+    async def counts(self, *, cap: int = 10_000) -> list[KindCount]:
+        """A row for each kind that was ever registered or pushed; no number goes past `cap` + 1."""
+
+        def counts(connection: Connection) -> list[KindCount]:
+            return looking.counts(connection, self._tables, cap, self._database.now())
+
+        return await self._database.look(counts)
+
+    async def job(self, id: str, *, cut: int | None = None) -> KeptJob | None:
+        """One job as it's kept, or None: it's done, was removed, or never was."""
+
+        def job(connection: Connection) -> KeptJob | None:
+            return looking.job(connection, self._tables, id, cut, self._database.now())
+
+        return await self._database.look(job)
+
+    async def jobs(
+        self,
+        kind: str,
+        state: JobState,
+        *,
+        after: tuple[int, str] | None = None,
+        limit: int = 100,
+        cut: int | None = None,
+    ) -> list[KeptJob]:
+        """A page of a kind's jobs that are WAITING, in the order they're due, or HELD, in the order their holds end."""
+
+        def jobs(connection: Connection) -> list[KeptJob]:
+            now = self._database.now()
+            return looking.jobs(connection, self._tables, kind, state, after, limit, cut, now)
+
+        return await self._database.look(jobs)
+
+    async def cancel(self, ids: Sequence[str]) -> list[Cancelled]:
+        """Removes jobs that wait, and asks held ones to stop; says what became of each, in order."""
+        return await self._database.cancel(ids)
+
+    async def asked(self, held: Sequence[tuple[str, int]]) -> set[str]:
+        """Of these jobs, each with its claim, the ids of those whose claim was asked to stop."""
+        if not held:
+            return set()
+        return await self._database.look(lambda connection: looking.asked(connection, self._tables, held))
+
+    async def progress(self, reports: Sequence[tuple[str, int, str]]) -> None:
+        """Keeps the JSON text of each (id, claim, text) whose claim has the job."""
+        await self._database.progress(reports)
+
+    async def pause(self, kind: str, paused: bool) -> bool:
+        """Has no claim return a job of the kind, on any instance, until it's resumed by `paused=False`."""
+        there = await self._database.run(
+            lambda connection: operations.pause(connection, self._tables, kind, paused)
+        )
+        if there and not paused:
+            self._database.tell_soon()
+        return there
 
     async def prune(self, failed_for: int, limit: int) -> int:
         """Removes at most `limit` rows: jobs that failed over `failed_for` microseconds ago, and ended names,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from fastjobs.testing.suite.at_once import AtOnce
+from fastjobs.testing.suite.cancel import Cancels
 from fastjobs.testing.suite.carrying import Carrying
 from fastjobs.testing.suite.claiming import Claiming
 from fastjobs.testing.suite.combined import Combined
+from fastjobs.testing.suite.counts import Counts
 from fastjobs.testing.suite.done_in import DoneIn
 from fastjobs.testing.suite.failed import Failed
 from fastjobs.testing.suite.fence import Fence
@@ -15,9 +17,12 @@ from fastjobs.testing.suite.keys_in_transactions import KeysInTransactions
 from fastjobs.testing.suite.latest import Latest
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.listening import Listening
+from fastjobs.testing.suite.looks_in_transactions import LooksInTransactions
 from fastjobs.testing.suite.marks import Marks
 from fastjobs.testing.suite.names import Names
 from fastjobs.testing.suite.one_at_a_time import OneAtATime
+from fastjobs.testing.suite.pause import Pause
+from fastjobs.testing.suite.progress import Progress
 from fastjobs.testing.suite.prune import Prune
 from fastjobs.testing.suite.pushing import Pushing
 from fastjobs.testing.suite.schedules import Schedules
@@ -42,11 +47,16 @@ class StoreSuite(
     Names,
     Throttle,
     Schedules,
+    Counts,
+    Cancels,
+    Pause,
+    Progress,
     Prune,
     Combined,
     Transactions,
     KeysInTransactions,
     DoneIn,
+    LooksInTransactions,
     Lifecycle,
     Listening,
 ):

@@ -11,6 +11,7 @@ from fastjobs.store import Extra, FailedStore, Store, supports
 from fastjobs.testing.clock import Clock
 from fastjobs.testing.suite.subject import (
     HOLD,
+    NO_IDS,
     SECOND,
     Subject,
     is_held_by,
@@ -22,8 +23,6 @@ from fastjobs.testing.suite.subject import (
     take,
     take_one,
 )
-
-_NO_IDS = ("", "0", "-1", "999999999", "9" * 40, "x", "1.5", "\u0663", "1 or 1=1")
 
 
 class Failed(Subject):
@@ -48,6 +47,7 @@ class Failed(Subject):
                 failed_at=created + 5 * SECOND,
                 created_at=created,
                 carried=None,
+                size=7,
             )
         ]
 
@@ -77,6 +77,23 @@ class Failed(Subject):
         assert [job.payload for job in await failing.failed(kind="photo")] == ["3"]
         assert sorted(job.payload for job in await failing.failed(kind="mail")) == ["1", "2"]
         assert await failing.failed(kind="report") == []
+
+    async def test_a_failed_jobs_payload_is_listed_as_far_as_was_asked(self, store: Store) -> None:
+        """With how many bytes the whole of it has, so that a list of large ones costs little."""
+        failing = _failed_store(store)
+        payload = '"' + r"\u00e4b\ud83d\ude42" * 2000 + '"'
+        await _fail(store, payload, "1")
+        size = len(payload)
+        for cut in (0, 1, 100, size - 1, size, size + 1, None):
+            listed = await failing.failed(cut=cut)
+            assert [(job.payload, job.size) for job in listed] == [("1"[:cut], 1), (payload[:cut], size)]
+
+    async def test_a_job_that_was_listed_in_part_runs_again_whole(self, store: Store) -> None:
+        failing = _failed_store(store)
+        (id,) = await _fail(store, '"a long one"')
+        assert [job.payload for job in await failing.failed(cut=2)] == ['"a']
+        assert await failing.run_again([id]) == [True]
+        assert await payloads(store) == ['"a long one"']
 
     async def test_pages_of_the_list_have_each_job_once(self, store: Store, clock: Clock) -> None:
         """Also jobs that failed in the same microsecond, more of them than a page has."""
@@ -132,7 +149,7 @@ class Failed(Subject):
         (waiting,) = await push(store, "3", after=SECOND)
         (held,) = await push(store, "4", kind="photo")
         job = await take_one(store, of("photo"))
-        unknown = [id for id in _NO_IDS if id not in (one, two, waiting, held)]
+        unknown = [id for id in NO_IDS if id not in (one, two, waiting, held)]
         assert await failing.run_again([one, waiting, held, one, *unknown]) == [True] + [False] * (
             3 + len(unknown)
         )
@@ -164,7 +181,7 @@ class Failed(Subject):
         (waiting,) = await push(store, "3")
         (held,) = await push(store, "4", kind="photo")
         job = await take_one(store, of("photo"))
-        unknown = [id for id in _NO_IDS if id not in (one, two, waiting, held)]
+        unknown = [id for id in NO_IDS if id not in (one, two, waiting, held)]
         assert await failing.delete([one, waiting, held, one, *unknown]) == [True] + [False] * (
             3 + len(unknown)
         )

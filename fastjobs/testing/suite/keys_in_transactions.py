@@ -7,8 +7,6 @@ import inspect
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import Engine
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Done, GiveBack, HoldBack, Kept
@@ -27,30 +25,13 @@ from fastjobs.testing.suite.subject import (
     take_one,
 )
 from fastjobs.testing.suite.transactions import InTransactions
-from fastjobs.testing.suite.ways import WAYS, App, Transaction, Way
+from fastjobs.testing.suite.ways import App, Transaction
 
 _ENDS = pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 
 
 class KeysInTransactions(InTransactions):
     """A key or a name is taken as the transaction that pushes it commits, and not at all as it rolls back."""
-
-    @pytest.fixture(params=[way for way in WAYS if way.name in ("Session", "AsyncSession")], ids=str)
-    async def either(
-        self,
-        request: pytest.FixtureRequest,
-        store: Store,
-        engine: Engine | None,
-        async_engine: AsyncEngine | None,
-    ) -> App:
-        """An app with sync sessions, and one with async ones: the other ways differ in how they push."""
-        way: Way = request.param
-        chosen = engine if way.sync else async_engine
-        if chosen is None:
-            pytest.skip(f"{type(self).__name__} lacks an engine for a {way}")
-        app = App(way, chosen)
-        await app.set_up()
-        return app
 
     @_ENDS
     async def test_a_key_is_taken_as_its_transaction_commits(

@@ -64,6 +64,58 @@ class Prune(Subject):
         assert await store.delete([id]) == [False]
         assert await take(store) == []
 
+    async def test_a_prune_asks_when_a_job_failed_and_not_when_it_was_pushed(
+        self, store: Store, clock: Clock
+    ) -> None:
+        prune = _prune_store(store, Extra.FAILED)
+        assert supports(store, Extra.FAILED)
+        await push(store, "1")
+        clock.advance(DAY / SECOND)
+        job = await take_one(store)
+        await mark(store, Fail(job.id, job.claim, "x"))
+        assert await prune.prune(MINUTE, 100) == 0
+        assert [job.payload for job in await store.failed()] == ["1"]
+
+    async def test_all_that_a_prune_removes_is_within_its_limit(self, store: Store, clock: Clock) -> None:
+        """Failed jobs, names and places together; and it comes to an end."""
+        prune = _prune_store(store, Extra.FAILED | Extra.NAMES | Extra.THROTTLE)
+        assert supports(store, Extra.FAILED)
+        assert supports(store, Extra.THROTTLE)
+        await store.push(
+            [NewJob(kind="mail", payload="1", name=f"name {n}", keep_name=10 * SECOND) for n in range(5)]
+        )
+        assert await mark(store, *(Done(job.id, job.claim) for job in await take(store))) == [Kept.YES] * 5
+        await _fail(store, *(str(n) for n in range(5)))
+        places = await store.take([Throttled("a", "k", 5, SECOND, 5)])
+        await store.settle([(places[0], 5, clock.now())])
+        clock.advance(61)
+        removed = 0
+        for _ in range(20):
+            step = await prune.prune(MINUTE, 2)
+            assert step <= 2
+            removed += step
+            if not step:
+                break
+        assert removed > 10, "jobs, names or places were left"
+        assert await prune.prune(MINUTE, 2) == 0, "a prune that found nothing left something"
+        assert await store.failed() == []
+
+    async def test_a_job_is_pruned_or_run_again(self, store: Store, other: Store, clock: Clock) -> None:
+        prune = _prune_store(other, Extra.FAILED)
+        assert supports(store, Extra.FAILED)
+        ids = await _fail(store, *(str(n) for n in range(4 * self.races)))
+        clock.advance(61)
+
+        async def prune_all() -> int:
+            return sum([await prune.prune(MINUTE, 3) for _ in range(2 * self.races)])
+
+        pruning = asyncio.create_task(prune_all())
+        again = await asyncio.gather(*(store.run_again([id]) for id in ids[::-1]))
+        pruned = await pruning
+        back = {id for id, (was,) in zip(ids[::-1], again, strict=True) if was}
+        assert pruned + len(back) + len(await store.failed()) == len(ids)
+        assert {job.id for job in await take(store)} == back
+
     async def test_a_prune_leaves_what_has_not_failed(self, store: Store, clock: Clock) -> None:
         prune = _prune_store(store, Extra.PRUNE)
         await push(store, '"waits"')

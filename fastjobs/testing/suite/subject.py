@@ -22,6 +22,8 @@ MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
 HOLD = MINUTE
 """What the suite's claims hold for, where a test says nothing else."""
+NO_IDS = ("", "0", "-1", "999999999", "9" * 40, "x", "1.5", "\u0663", "1 or 1=1")
+"""What is no job's id, unless a test's own job has it."""
 
 
 class Subject:

@@ -58,6 +58,23 @@ class InTransactions(Subject):
         await app.set_up()
         return app
 
+    @pytest.fixture(params=[way for way in WAYS if way.name in ("Session", "AsyncSession")], ids=str)
+    async def either(
+        self,
+        request: pytest.FixtureRequest,
+        store: Store,
+        engine: Engine | None,
+        async_engine: AsyncEngine | None,
+    ) -> App:
+        """An app with sync sessions, and one with async ones: the other ways differ in how they push."""
+        way: Way = request.param
+        chosen = engine if way.sync else async_engine
+        if chosen is None:
+            pytest.skip(f"{type(self).__name__} lacks an engine for a {way}")
+        app = App(way, chosen)
+        await app.set_up()
+        return app
+
 
 class Transactions(InTransactions):
     """A push through a transaction is kept as it commits, and not at all as it, or its savepoint, rolls back."""

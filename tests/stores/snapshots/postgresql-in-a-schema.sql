@@ -895,6 +895,73 @@ BEGIN
   WHERE t.name = u.name AND t.key = u.key AND t.slot = u.slot AND t.at = u.until AND u.start IS NULL;
 END $$;
 
+CREATE FUNCTION "own"."fastjobs_cancel_1"(p_ids bigint[], p_now bigint)
+RETURNS TABLE (o_removed bigint[], o_asked bigint[], o_busy bigint[], o_woke boolean) LANGUAGE plpgsql VOLATILE
+  SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+  v_got bigint[]; v_asked tid[]; v_gone tid[];
+  v_alone boolean;
+  v_kinds text[]; v_keys bytea[]; v_names text[]; v_keeps bigint[];
+BEGIN
+  o_woke := false;
+  SELECT array_agg(l.id), array_agg(l.id) FILTER (WHERE l.is_held), array_agg(l.ctid) FILTER (WHERE l.is_held),
+    array_agg(l.id) FILTER (WHERE NOT l.is_held), array_agg(l.ctid) FILTER (WHERE NOT l.is_held),
+    bool_or(NOT l.is_held AND l.alone_key IS NOT NULL AND l.state <> 2)
+  INTO v_got, o_asked, v_asked, o_removed, v_gone, v_alone
+  FROM unnest(p_ids) u(id) CROSS JOIN LATERAL (
+    SELECT j.id, j.ctid, j.alone_key, j.state, j.state = 1 AND j.held_until > p_now AS is_held
+    FROM "own"."fastjobs_jobs" j WHERE j.id = u.id AND j.state <> 3 FOR UPDATE SKIP LOCKED) l;
+  IF cardinality(v_got) IS DISTINCT FROM cardinality(p_ids) THEN
+    o_busy := ARRAY(
+      SELECT u.id FROM unnest(p_ids) u(id)
+      CROSS JOIN LATERAL (SELECT 1 FROM "own"."fastjobs_jobs" j WHERE j.id = u.id AND j.state <> 3 LIMIT 1) l
+      WHERE u.id <> ALL (coalesce(v_got, '{}')));
+  END IF;
+  IF v_asked IS NOT NULL THEN
+    UPDATE "own"."fastjobs_jobs" j SET stop_asked = 1 WHERE j.ctid = ANY (v_asked) AND j.stop_asked = 0;
+  END IF;
+  IF v_gone IS NULL THEN
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  IF v_alone THEN
+    -- One that was parked frees nothing. One that waits may be the one that was to run next of its key, and one whose
+    -- hold ran out has its key's slot still, unless another has taken it.
+    SELECT array_agg(j.kind), array_agg(j.alone_key) INTO v_kinds, v_keys FROM "own"."fastjobs_jobs" j
+    WHERE j.ctid = ANY (v_gone) AND j.alone_key IS NOT NULL AND j.state <> 2;
+    PERFORM 1 FROM (SELECT DISTINCT u.kind, u.key FROM unnest(v_kinds, v_keys) u(kind, key)) a
+    JOIN "own"."fastjobs_slots" s ON s.kind = a.kind AND s.alone_key = a.key
+    ORDER BY s.kind, s.alone_key FOR UPDATE OF s;
+    DELETE FROM "own"."fastjobs_slots" s USING "own"."fastjobs_jobs" j
+    WHERE j.ctid = ANY (v_gone) AND s.kind = j.kind AND s.alone_key = j.alone_key AND s.job_id = j.id
+      AND s.claim = j.claim;
+  END IF;
+  WITH gone AS (DELETE FROM "own"."fastjobs_jobs" j WHERE j.ctid = ANY (v_gone) RETURNING j.name, j.keep_name)
+  SELECT array_agg(g.name), array_agg(g.keep_name) INTO v_names, v_keeps FROM gone g WHERE g.keep_name > 0;
+  IF v_names IS NOT NULL THEN
+    PERFORM "own"."fastjobs_keep_names_1"(v_names, v_keeps, p_now);
+  END IF;
+  IF v_kinds IS NOT NULL THEN
+    -- In a statement of its own, which sees who parked until the slot was had.
+    o_woke := "own"."fastjobs_promote_1"(v_kinds, v_keys) > 0;
+  END IF;
+  RETURN NEXT;
+END $$;
+
+CREATE FUNCTION "own"."fastjobs_progress_1"(p_ids bigint[], p_claims bigint[], p_texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+  SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+DECLARE
+  v_tids tid[]; v_texts text[];
+BEGIN
+  SELECT array_agg(l.ctid), array_agg(u.text) INTO v_tids, v_texts
+  FROM unnest(p_ids, p_claims, p_texts) u(id, claim, text) CROSS JOIN LATERAL (
+    SELECT j.ctid FROM "own"."fastjobs_jobs" j WHERE j.id = u.id AND j.claim = u.claim AND j.state <> 3 FOR UPDATE SKIP LOCKED) l;
+  IF v_tids IS NOT NULL THEN
+    UPDATE "own"."fastjobs_jobs" j SET progress = u.text FROM unnest(v_tids, v_texts) u(tid, text) WHERE j.ctid = u.tid;
+  END IF;
+END $$;
+
 INSERT INTO own.fastjobs_schema (id, version) VALUES (1, 1);
 
 -- channel
@@ -957,5 +1024,41 @@ SELECT * FROM "own"."fastjobs_take_1"($1::text[], $2::text[], $3::integer[], $4:
 -- settle
 SELECT "own"."fastjobs_settle_1"($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[]);
 
+-- cancel
+SELECT * FROM "own"."fastjobs_cancel_1"($1::bigint[], $2::bigint);
+
+-- progress
+SELECT "own"."fastjobs_progress_1"($1::bigint[], $2::bigint[], $3::text[]);
+
 -- runs
 SELECT name, run_at FROM "own"."fastjobs_schedules" WHERE name = ANY($1::text[]);
+
+-- looks.counts
+SELECT k.kind, (SELECT count(*) FROM (SELECT 1 FROM "own"."fastjobs_jobs" AS j WHERE j.kind = k.kind AND j.state = 0 LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM "own"."fastjobs_jobs" AS j WHERE j.kind = k.kind AND j.state = 0 AND j.run_at <= :now LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM "own"."fastjobs_jobs" AS j WHERE j.kind = k.kind AND j.state = 1 LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM "own"."fastjobs_jobs" AS j WHERE j.kind = k.kind AND j.state = 2 LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM "own"."fastjobs_jobs" AS j WHERE j.kind >= k.kind AND j.kind <= k.kind AND j.state = 3 ORDER BY j.kind, j.failed_at, j.id LIMIT :most) AS few), (SELECT j.run_at FROM "own"."fastjobs_jobs" AS j WHERE j.kind = k.kind AND j.state = 0 ORDER BY j.run_at, j.id LIMIT 1), k.held_until, k.paused FROM "own"."fastjobs_kinds" AS k ORDER BY k.kind;
+
+-- looks.job
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), octet_length(j.payload), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, CASE WHEN j.state = 2 THEN (SELECT h.id FROM "own"."fastjobs_slots" AS s JOIN "own"."fastjobs_jobs" AS h ON h.id = s.job_id WHERE s.kind = j.kind AND s.alone_key = j.alone_key AND h.claim = s.claim AND h.state + 0 = 1 AND h.held_until > :now LIMIT 1) END, (SELECT k.held_until FROM "own"."fastjobs_kinds" AS k WHERE k.kind = j.kind), (SELECT k.paused FROM "own"."fastjobs_kinds" AS k WHERE k.kind = j.kind), (SELECT count(*) FROM (SELECT 1 FROM "own"."fastjobs_jobs" AS h WHERE h.kind = j.kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "own"."fastjobs_jobs" AS j WHERE j.id = :id;
+
+-- looks.waiting
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), octet_length(j.payload), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "own"."fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "own"."fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "own"."fastjobs_jobs" AS h WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "own"."fastjobs_jobs" AS j WHERE j.kind = :kind AND j.state = 0 ORDER BY j.run_at, j.id LIMIT :most;
+
+-- looks.waiting
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), octet_length(j.payload), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "own"."fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "own"."fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "own"."fastjobs_jobs" AS h WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "own"."fastjobs_jobs" AS j WHERE j.kind = :kind AND j.state = 0 AND (j.run_at, j.id) > (:at, :last) ORDER BY j.run_at, j.id LIMIT :most;
+
+-- looks.held
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), octet_length(j.payload), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "own"."fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "own"."fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "own"."fastjobs_jobs" AS h WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "own"."fastjobs_jobs" AS j WHERE j.kind = :kind AND j.state = 1 ORDER BY j.held_until, j.id LIMIT :most;
+
+-- looks.held
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), octet_length(j.payload), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "own"."fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "own"."fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "own"."fastjobs_jobs" AS h WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "own"."fastjobs_jobs" AS j WHERE j.kind = :kind AND j.state = 1 AND j.held_until >= :at AND (j.held_until, j.id) > (:at, :last) ORDER BY j.held_until, j.id LIMIT :most;
+
+-- looks.failed
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "own"."fastjobs_jobs" AS j WHERE j.state = 3 ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+
+-- looks.failed
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "own"."fastjobs_jobs" AS j WHERE j.state = 3 AND (j.failed_at, j.id) < (:at, :last) ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+
+-- looks.failed_kind
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "own"."fastjobs_jobs" AS j WHERE j.state = 3 AND j.kind >= :kind AND j.kind <= :kind ORDER BY j.kind DESC, j.failed_at DESC, j.id DESC LIMIT :most;
+
+-- looks.failed_kind
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, octet_length(j.payload), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "own"."fastjobs_jobs" AS j WHERE j.state = 3 AND j.kind >= :kind AND (j.kind, j.failed_at, j.id) < (:kind, :at, :last) ORDER BY j.kind DESC, j.failed_at DESC, j.id DESC LIMIT :most;

@@ -110,7 +110,7 @@ SELECT k.value, s.held_until, s.paused, (SELECT j.run_at FROM "fastjobs_jobs" AS
 SELECT k.value, s.held_until, s.paused, (SELECT j.run_at FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = k.value AND j.state = 0 ORDER BY j.run_at LIMIT 1), (SELECT j.held_until FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_held" WHERE j.kind = k.value AND j.state = 1 ORDER BY j.held_until LIMIT 1) FROM (SELECT value FROM json_each(?) UNION SELECT kind FROM "fastjobs_kinds") AS k LEFT JOIN "fastjobs_kinds" AS s ON s.kind = k.value;
 
 -- news
-SELECT k.kind, (SELECT j.run_at FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = k.kind AND j.state = 0 ORDER BY j.run_at LIMIT 1), (SELECT seq FROM sqlite_sequence WHERE name = 'fastjobs_jobs') FROM "fastjobs_kinds" AS k;
+SELECT k.kind, CASE WHEN k.paused = 0 THEN (SELECT j.run_at FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = k.kind AND j.state = 0 ORDER BY j.run_at LIMIT 1) END, (SELECT seq FROM sqlite_sequence WHERE name = 'fastjobs_jobs') FROM "fastjobs_kinds" AS k;
 
 -- reap
 UPDATE "fastjobs_jobs" INDEXED BY "fastjobs_jobs_held" SET state = 0, held_until = 0, lost = lost + 1 WHERE kind = ? AND state = 1 AND held_until <= ?;
@@ -144,3 +144,45 @@ SELECT name, run_at FROM "fastjobs_schedules" WHERE name IN (SELECT value FROM j
 
 -- note_run
 INSERT INTO "fastjobs_schedules" (name, run_at) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET run_at = excluded.run_at;
+
+-- looks.counts
+SELECT k.kind, (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = k.kind AND j.state = 0 LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = k.kind AND j.state = 0 AND j.run_at <= :now LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_held" WHERE j.kind = k.kind AND j.state = 1 LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_parked" WHERE j.kind = k.kind AND j.state = 2 LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed_kind" WHERE j.kind >= k.kind AND j.kind <= k.kind AND j.state = 3 ORDER BY j.kind, j.failed_at, j.id LIMIT :most) AS few), (SELECT j.run_at FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = k.kind AND j.state = 0 ORDER BY j.run_at, j.id LIMIT 1), k.held_until, k.paused FROM "fastjobs_kinds" AS k ORDER BY k.kind;
+
+-- looks.job
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), length(CAST(j.payload AS BLOB)), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, CASE WHEN j.state = 2 THEN (SELECT h.id FROM "fastjobs_jobs" AS h INDEXED BY "fastjobs_jobs_busy" WHERE h.kind = j.kind AND h.alone_key = j.alone_key AND h.state = 1 AND h.held_until > :now LIMIT 1) END, (SELECT k.held_until FROM "fastjobs_kinds" AS k WHERE k.kind = j.kind), (SELECT k.paused FROM "fastjobs_kinds" AS k WHERE k.kind = j.kind), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS h INDEXED BY "fastjobs_jobs_held" WHERE h.kind = j.kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "fastjobs_jobs" AS j WHERE j.id = :id;
+
+-- looks.waiting
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), length(CAST(j.payload AS BLOB)), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS h INDEXED BY "fastjobs_jobs_held" WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = :kind AND j.state = 0 ORDER BY j.run_at, j.id LIMIT :most;
+
+-- looks.waiting
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), length(CAST(j.payload AS BLOB)), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS h INDEXED BY "fastjobs_jobs_held" WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = :kind AND j.state = 0 AND j.run_at = :at AND j.id > :last ORDER BY j.run_at, j.id LIMIT :most;
+
+-- looks.waiting
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), length(CAST(j.payload AS BLOB)), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS h INDEXED BY "fastjobs_jobs_held" WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_ready" WHERE j.kind = :kind AND j.state = 0 AND j.run_at > :at ORDER BY j.run_at, j.id LIMIT :most;
+
+-- looks.held
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), length(CAST(j.payload AS BLOB)), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS h INDEXED BY "fastjobs_jobs_held" WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_held" WHERE j.kind = :kind AND j.state = 1 ORDER BY j.held_until, j.id LIMIT :most;
+
+-- looks.held
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), length(CAST(j.payload AS BLOB)), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS h INDEXED BY "fastjobs_jobs_held" WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_held" WHERE j.kind = :kind AND j.state = 1 AND j.held_until = :at AND j.id > :last ORDER BY j.held_until, j.id LIMIT :most;
+
+-- looks.held
+SELECT j.id, j.kind, j.state, substr(j.payload, 1, :cut), length(CAST(j.payload AS BLOB)), j.run_at, j.created_at, j.attempts, j.lost, j.error, j.held_until, j.failed_at, j.carried, j.name, j.own_key IS NOT NULL, j.stop_asked, j.progress, NULL, (SELECT k.held_until FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT k.paused FROM "fastjobs_kinds" AS k WHERE k.kind = :kind), (SELECT count(*) FROM (SELECT 1 FROM "fastjobs_jobs" AS h INDEXED BY "fastjobs_jobs_held" WHERE h.kind = :kind AND h.state = 1 AND h.held_until > :now LIMIT 1001) AS few) FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_held" WHERE j.kind = :kind AND j.state = 1 AND j.held_until > :at ORDER BY j.held_until, j.id LIMIT :most;
+
+-- looks.failed
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed" WHERE j.state = 3 ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+
+-- looks.failed
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed" WHERE j.state = 3 AND j.failed_at = :at AND j.id < :last ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+
+-- looks.failed
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed" WHERE j.state = 3 AND j.failed_at < :at ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+
+-- looks.failed_kind
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed_kind" WHERE j.state = 3 AND j.kind = :kind ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+
+-- looks.failed_kind
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed_kind" WHERE j.state = 3 AND j.kind = :kind AND j.failed_at = :at AND j.id < :last ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;
+
+-- looks.failed_kind
+SELECT j.id, j.kind, substr(j.payload, 1, :cut), j.attempts, j.error, j.failed_at, j.created_at, j.carried, length(CAST(j.payload AS BLOB)), j.lost, j.name, j.own_key IS NOT NULL, j.progress FROM "fastjobs_jobs" AS j INDEXED BY "fastjobs_jobs_failed_kind" WHERE j.state = 3 AND j.kind = :kind AND j.failed_at < :at ORDER BY j.failed_at DESC, j.id DESC LIMIT :most;

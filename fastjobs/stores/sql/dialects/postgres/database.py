@@ -14,17 +14,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from typing import Literal, TypeVar
 
-from sqlalchemy import BigInteger, Connection, Engine, TwoPhaseTransaction, func, literal_column, select
+from sqlalchemy import BigInteger, Connection, Engine, TwoPhaseTransaction, func, literal_column, select, text
 
 from fastjobs.clock import Clock
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import Alike, NewJob
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
-from fastjobs.store import Places, Run, Throttled
+from fastjobs.store import Cancelled, Places, Run, Throttled
 from fastjobs.stores.sql import forks, operations
+from fastjobs.stores.sql.dialects.postgres import acting, marks, push, schedules, throttles
 from fastjobs.stores.sql.dialects.postgres import claim as claiming
-from fastjobs.stores.sql.dialects.postgres import marks, push, schedules, throttles
 from fastjobs.stores.sql.dialects.postgres.clock import ServerClock
 from fastjobs.stores.sql.dialects.postgres.gathering import Beside, Gathering
 from fastjobs.stores.sql.dialects.postgres.keyed_pushes import KeyedPushes
@@ -44,6 +44,14 @@ log = logging.getLogger("fastjobs")
 _T = TypeVar("_T")
 
 _CLOCK = select(literal_column("(extract(epoch FROM clock_timestamp()) * 1000000)::bigint", BigInteger))
+
+# As the functions have it: no statistics, however old, are to have a whole table read, or sorted.
+_BY_INDEXES = text(
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),"
+    " set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),"
+    " set_config('enable_sort', 'off', true), set_config('jit', 'off', true),"
+    " set_config('transaction_read_only', :reads, true)"
+)
 
 _inherited: list[object] = []
 """What a fork gave this process of its parent's. To let it go would end connections that the parent has."""
@@ -287,6 +295,22 @@ class Postgres:
             here = await self._ready()
             await here.on_loop.use(lambda link: throttles.settle(link, self.statements, some))
 
+    async def cancel(self, ids: Sequence[str]) -> list[Cancelled]:
+        if not ids:
+            return []
+        here = await self._ready()
+
+        def woke() -> None:
+            self._floors.forget()
+            here.notifier.soon()
+
+        return await acting.cancel(here.on_loop, self.statements, ids, self.now, woke)
+
+    async def progress(self, reports: Sequence[tuple[str, int, str]]) -> None:
+        if reports:
+            here = await self._ready()
+            await here.on_loop.use(lambda link: acting.progress(link, self.statements, reports))
+
     async def tell_the_time(self) -> int:
         here = await self._ready()
 
@@ -311,11 +335,30 @@ class Postgres:
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         """Runs what is written once for all databases, in a transaction."""
+
+        def by_indexes(connection: Connection) -> _T:
+            connection.execute(_BY_INDEXES, {"reads": "off"})
+            return work(connection)
+
         here = await self._ready()
         try:
-            return await here.on_loop.use(lambda link: link.run(work))
+            return await here.on_loop.use(lambda link: link.run(by_indexes))
         finally:
             self._floors.forget()
+
+    async def look(self, work: Callable[[Connection], _T]) -> _T:
+        """Runs what only reads and is written once for all databases."""
+
+        def read_only(connection: Connection) -> _T:
+            connection.execute(_BY_INDEXES, {"reads": "on"})
+            return work(connection)
+
+        here = await self._ready()
+        return await here.on_loop.use(lambda link: link.run(read_only))
+
+    def tell_soon(self) -> None:
+        """Notifies, as a push does."""
+        self._here().notifier.soon()
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:

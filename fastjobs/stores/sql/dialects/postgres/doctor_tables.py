@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from fastjobs.core.duration import SECOND
 from fastjobs.core.text import one_line
 from fastjobs.stores.sql.dialects.postgres.functions import make_functions
-from fastjobs.stores.sql.inspecting import Asked, Check, Finding, Level, lasted, unknown_kinds
+from fastjobs.stores.sql.inspecting import Asked, Check, Finding, Level, lasted, paused_kinds, unknown_kinds
 from fastjobs.stores.sql.tables import Tables
 
 CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -204,4 +204,5 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("plan", plans),
     ("vacuum", vacuum),
     ("unknown kinds", kinds),
+    ("paused kinds", paused_kinds),
 )

@@ -12,7 +12,7 @@ Longer than 300 lines, as a function's text is read in one piece.
 
 from __future__ import annotations
 
-from fastjobs.stores.sql.dialects.postgres import keyed_functions, throttle_functions
+from fastjobs.stores.sql.dialects.postgres import acting_functions, keyed_functions, throttle_functions
 from fastjobs.stores.sql.dialects.postgres.function import VERSION, Function, pinned
 from fastjobs.stores.sql.tables import Tables
 
@@ -43,6 +43,8 @@ def make_functions(tables: Tables) -> list[Function]:
         keyed_functions.prune(tables),
         throttle_functions.take(tables),
         throttle_functions.settle(tables),
+        acting_functions.cancel(tables),
+        acting_functions.progress(tables),
     ]
 
 

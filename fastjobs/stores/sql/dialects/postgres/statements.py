@@ -62,6 +62,10 @@ class Statements:
     """See `throttle_functions.take`."""
     settle: str
     """See `throttle_functions.settle`."""
+    cancel: str
+    """See `acting_functions.cancel`."""
+    progress: str
+    """See `acting_functions.progress`."""
     runs: str
     """names -> name, run_at, of the schedules that have a row"""
 
@@ -83,6 +87,10 @@ def make_statements(tables: Tables) -> Statements:
     take, settle = (
         f'{schema}"{tables.prefix}take_{int(VERSION)}"',
         f'{schema}"{tables.prefix}settle_{int(VERSION)}"',
+    )
+    cancel, progress = (
+        f'{schema}"{tables.prefix}cancel_{int(VERSION)}"',
+        f'{schema}"{tables.prefix}progress_{int(VERSION)}"',
     )
     schedules = f'{schema}"{tables.schedules.name}"'
     # One row at a time, as a statement that is one array's worth costs a third more where there's one job.
@@ -168,6 +176,8 @@ def make_statements(tables: Tables) -> Statements:
             f"SELECT * FROM {take}($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::integer[], $6::bigint)"
         ),
         settle=f"SELECT {settle}($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::bigint[])",
+        cancel=f"SELECT * FROM {cancel}($1::bigint[], $2::bigint)",
+        progress=f"SELECT {progress}($1::bigint[], $2::bigint[], $3::text[])",
         runs=f"SELECT name, run_at FROM {schedules} WHERE name = ANY($1::text[])",
     )
 

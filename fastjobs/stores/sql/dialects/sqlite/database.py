@@ -1,9 +1,11 @@
-"""SQLite as a home for a queue: the Store's verbs as calls to the writer's thread."""
+"""SQLite as a home for a queue: the Store's verbs as calls to the writer's thread, and to the reader's.
+
+Longer than 300 lines, as each thing that a store asks of its database is a few lines here, and all share the threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,21 +20,28 @@ from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import GiveBack, Kept, Mark
-from fastjobs.store import Places, Run, Throttled
-from fastjobs.stores.sql import forks, migrations, operations
+from fastjobs.store import Cancelled, Places, Run, Throttled
+from fastjobs.stores.sql import migrations, operations
+from fastjobs.stores.sql.dialects.sqlite import (
+    acting,
+    files,
+    marks,
+    pushing,
+    schedules,
+    throttles,
+    upkeep,
+)
 from fastjobs.stores.sql.dialects.sqlite import claim as claiming
-from fastjobs.stores.sql.dialects.sqlite import files, gate, marks, pushing, schedules, throttles, upkeep
 from fastjobs.stores.sql.dialects.sqlite.begin import begin_to_write
 from fastjobs.stores.sql.dialects.sqlite.keyed_statements import make_keyed
 from fastjobs.stores.sql.dialects.sqlite.listening import listening
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened, Synchronous
 from fastjobs.stores.sql.dialects.sqlite.statements import make_statements
+from fastjobs.stores.sql.dialects.sqlite.threads import Threads
 from fastjobs.stores.sql.dialects.sqlite.writer import Call, Writer
 from fastjobs.stores.sql.tables import Tables
 
 _T = TypeVar("_T")
-_inherited: list[Writer] = []
-"""Writers of a parent process. Their connections are never used here, and never closed: SQLite forbids both."""
 
 
 class SQLite:
@@ -61,13 +70,9 @@ class SQLite:
         self._migrates = migrate
         self._synchronous: Synchronous = synchronous
         self._statements = make_statements(tables)
-        self._lock = threading.Lock()
-        self._writer: Writer | None = None
-        self._at_end: weakref.finalize[..., SQLite] | None = None
-        self._pid = 0
+        self._threads = Threads(tables.prefix)
         self._are_there = False
         self._made_in: weakref.ref[RootTransaction] | None = None
-        self._gate: gate.Gate | None = None
 
     async def open(self, kinds: Sequence[str]) -> None:
         """Connects, makes or upgrades the tables, and notes the kinds."""
@@ -77,13 +82,10 @@ class SQLite:
             await self._call(Call(partial(claiming.note_kinds, kinds=list(kinds), now=now)))
 
     async def close(self) -> None:
-        """Has the writer end once it has done all that was asked of it, and waits for that."""
-        with self._lock:
-            writer = self._writer if self._pid == forks.pid() else None
-            self._writer = None
-        if writer is not None:
-            writer.stop()
-            await asyncio.wrap_future(writer.ended)
+        """Has the threads end once they have done all that was asked of them, and waits for that."""
+        for each in self._threads.taken():
+            each.stop()
+            await asyncio.wrap_future(each.ended)
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         return await self._call(Call(pushing.push(jobs, self._clock.now())), "push through kind.in_(tx)")
@@ -109,7 +111,7 @@ class SQLite:
         return await self._call(Call(lambda opened: marks.mark(opened, asked, now())))
 
     async def prune(self, failed_for: int, limit: int) -> int:
-        return await self._call(upkeep.prune(failed_for, limit, self._clock.now))
+        return await upkeep.prune(self._call, failed_for, limit, self._clock.now)
 
     async def sweep(self) -> int:
         return await upkeep.sweep(self._call, self._clock.now)
@@ -120,6 +122,13 @@ class SQLite:
     async def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
         if started:
             await self._call(throttles.settle(list(started)))
+
+    async def cancel(self, ids: Sequence[str]) -> list[Cancelled]:
+        return await self._call(acting.cancel(list(ids), self._clock.now)) if ids else []
+
+    async def progress(self, reports: Sequence[tuple[str, int, str]]) -> None:
+        if reports:
+            await self._call(acting.progress(list(reports)))
 
     async def tell_the_time(self) -> int:
         return self._clock.now()
@@ -142,11 +151,32 @@ class SQLite:
         """Runs what is written once for all databases, in a transaction."""
         return await self._call(Call(partial(_in_core, work=work)))
 
+    async def look(self, work: Callable[[Connection], _T]) -> _T:
+        """Runs what only reads and is written once for all databases.
+
+        In a thread of its own, which has no turn to wait for: it answers while the writer waits for one.
+        """
+        writer = self._running()
+        if not writer.opened.done():
+            # It may have the tables to make first.
+            self._refuse_to_wait("end it first, or use another task")
+            await asyncio.wrap_future(writer.opened)
+
+        def looked(opened: Opened) -> tuple[_T]:
+            return (_in_core(opened, work),)
+
+        # In a tuple, as a look that answers None is one that would have something written.
+        (answer,) = await Call(looked, look=looked).answer(lambda call: _submit(call, self._reading))
+        return answer
+
+    def tell_soon(self) -> None:
+        """Nothing: whoever listens looks at the file."""
+
     def prepare(self, connection: Connection, kinds: Sequence[str]) -> None:
         """Makes the app's transaction one that can be pushed in, and sees to it that each kind has a row."""
         begin_to_write(connection)
         known: set[str] = set()
-        writer = self._writer
+        writer = self._threads.writer
         opened: Opened | None = None
         if writer is not None and writer.opened.done() and writer.opened.exception() is None:
             opened = writer.opened.result()
@@ -196,39 +226,43 @@ class SQLite:
         return self._clock.now()
 
     async def _call(self, call: Call[_T], instead: str = "end it first, or use another task") -> _T:
-        if self._task_has_the_gate():
+        self._refuse_to_wait(instead)
+        return await call.answer(self._submit)
+
+    def _refuse_to_wait(self, instead: str) -> None:
+        if self._threads.task_has_the_gate():
             raise QueueError(
                 "this task has a transaction open that may write (a read opens one too, until its commit or close,"
                 f" unless configure was given begin='write'), and the queue would wait for it in vain: {instead}"
             )
-        return await call.answer(self._submit)
 
     def _submit(self, call: Call[Any]) -> None:
-        while not self._running().submit(call):
-            pass
+        _submit(call, self._running)
 
     def _running(self) -> Writer:
-        with self._lock:
-            if self._pid != forks.pid():
-                if self._writer is not None:
-                    _inherited.append(self._writer)
-                self._writer, self._gate, self._pid = None, None, forks.pid()
-            if self._writer is None or self._writer.is_stopping():
-                self._writer = Writer(self._open, f"fastjobs {self._tables.prefix}writer")
-                # One for the latest writer alone: each would keep its writer, connection and all, as long as this.
-                if self._at_end is not None:
-                    self._at_end.detach()
-                self._at_end = weakref.finalize(self, self._writer.stop)
-            return self._writer
+        return self._threads.running("writer", self._open)
+
+    def _reading(self) -> Writer:
+        return self._threads.running("reader", self._open_to_read)
 
     def _open(self) -> Opened:
         # In the writer's thread, which has nothing else to do yet.
         opened = Opened(self._engine, self._statements, make_keyed(self._tables), self._synchronous)
         try:
-            self._gate = opened.gate
+            self._threads.gate = opened.gate
             self._prepare(opened)
             known = opened.patiently(lambda: opened.raw.execute(self._statements.known_kinds).fetchall())
             opened.known.update(kind for (kind,) in known)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def _open_to_read(self) -> Opened:
+        # In the reader's thread. The tables were made by the writer, which has been opened before.
+        opened = Opened(self._engine, self._statements, make_keyed(self._tables), self._synchronous)
+        try:
+            opened.raw.execute("PRAGMA query_only = ON")
         except BaseException:
             opened.close()
             raise
@@ -261,16 +295,16 @@ class SQLite:
         finally:
             opened.gate.leave(turn)
 
-    def _task_has_the_gate(self) -> bool:
-        if self._gate is not None:
-            return self._gate.held_here()
-        return gate.any_held_here()
-
     def _give_back(self, claimed: Claimed) -> None:
         """Undoes a claim whose caller has gone, without waiting for it."""
         some = [GiveBack(job.id, job.claim) for job in claimed.jobs]
         if some:
             self._submit(Call(partial(marks.mark, marks=some, now=self._clock.now())))
+
+
+def _submit(call: Call[Any], running: Callable[[], Writer]) -> None:
+    while not running().submit(call):
+        pass
 
 
 def _in_core(opened: Opened, work: Callable[[Connection], _T]) -> _T:

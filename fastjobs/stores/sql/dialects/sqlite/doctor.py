@@ -26,6 +26,7 @@ from fastjobs.stores.sql.inspecting import (
     Finding,
     Level,
     carry_out,
+    paused_kinds,
     unknown_kinds,
 )
 
@@ -265,4 +266,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("log's size", log_size),
     ("integrity", integrity),
 )
-OF_TABLES: tuple[tuple[str, Check], ...] = (("plan", plans), ("unknown kinds", unknown_kinds))
+OF_TABLES: tuple[tuple[str, Check], ...] = (
+    ("plan", plans),
+    ("unknown kinds", unknown_kinds),
+    ("paused kinds", paused_kinds),
+)

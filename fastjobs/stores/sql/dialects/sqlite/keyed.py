@@ -17,11 +17,13 @@ from sqlalchemy.exc import StatementError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Fail, GiveBack, HoldBack, TryAgain
 from fastjobs.core.text import kept_text
+from fastjobs.store import Cancelled
 from fastjobs.stores.sql.dialects.sqlite.keyed_statements import Keyed, make_keyed
+from fastjobs.stores.sql.tables import PARKED
 
 __all__ = [
-    "Keyed", "Steps", "delete", "done", "given_back", "in_line", "make_keyed", "mark", "prune", "push", "through",
-    "wake",
+    "Keyed", "Steps", "cancel", "delete", "done", "given_back", "in_line", "make_keyed", "mark", "prune", "push",
+    "through", "wake",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -153,6 +155,19 @@ def given_back(mark: GiveBack | HoldBack, now: int) -> tuple[int | None, str | N
     at = None if mark.after is None else now + mark.after
     error = mark.error if isinstance(mark, GiveBack) else None
     return at, None if error is None else kept_text(error)
+
+
+def cancel(texts: Keyed, id: int, now: int) -> Steps[Cancelled]:
+    """Removes a job that waits, or asks the one that's held to stop."""
+    rows = yield texts.cancel, (id, now)
+    if rows:
+        kind, alone, name, keep_name, state = rows[0]
+        yield from _end_name(texts, name, keep_name, now)
+        if state != PARKED:
+            # It may be the one that was to run next of its key. One too many is parked again.
+            yield from wake(texts, kind, alone)
+        return Cancelled.REMOVED
+    return Cancelled.ASKED if (yield texts.ask_to_stop, (id,)) else Cancelled.NOT_THERE
 
 
 def delete(texts: Keyed, ids: Sequence[int], now: int) -> Steps[None]:

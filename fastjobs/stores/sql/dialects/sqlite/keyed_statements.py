@@ -44,6 +44,12 @@ class Keyed:
     """name, until"""
     done: str
     """id, claim -> kind, alone_key, name, keep_name"""
+    cancel: str
+    """id, now -> kind, alone_key, name, keep_name, state, of a job that waits or whose hold has run out"""
+    ask_to_stop: str
+    """id -> a row where it's held"""
+    progress: str
+    """progress, id, claim"""
     delete: str
     """failed ids as JSON -> name, keep_name"""
     try_again: str
@@ -132,6 +138,12 @@ def make_keyed(tables: Tables) -> Keyed:
             " ON CONFLICT (name) DO UPDATE SET until = max(until, excluded.until)"
         ),
         done=f"DELETE FROM {jobs} WHERE {mine} {whose}, name, keep_name",
+        cancel=(
+            f"DELETE FROM {jobs} WHERE id = ? AND (state IN (0, 2) OR (state = 1 AND held_until <= ?))"
+            f" {whose}, name, keep_name, state"
+        ),
+        ask_to_stop=f"UPDATE {jobs} SET stop_asked = 1 WHERE id = ? AND state = 1 RETURNING 1",
+        progress=f"UPDATE {jobs} SET progress = ? WHERE {mine}",
         delete=(
             f"DELETE FROM {jobs} WHERE id IN (SELECT value FROM json_each(?)) AND state = 3"
             " RETURNING name, keep_name"

@@ -27,7 +27,7 @@ class Statements:
     look_all: str
     """As `look`, for every kind that has a row, too."""
     news: str
-    """-> kind, its first job's run_at, the highest id that was ever given"""
+    """-> kind, its first job's run_at unless the kind is paused, the highest id that was ever given"""
     reap: str
     """kind, now"""
     heads: str
@@ -60,13 +60,13 @@ def make_statements(tables: Tables) -> Statements:
     jobs, kinds = f'"{tables.jobs.name}"', f'"{tables.kinds.name}"'
     ready, held = f'"{tables.prefix}jobs_ready"', f'"{tables.prefix}jobs_held"'
     first = (
-        f" (SELECT j.run_at FROM {jobs} AS j INDEXED BY {ready}"
-        " WHERE j.kind = %s AND j.state = 0 ORDER BY j.run_at LIMIT 1),"
+        f"(SELECT j.run_at FROM {jobs} AS j INDEXED BY {ready}"
+        " WHERE j.kind = %s AND j.state = 0 ORDER BY j.run_at LIMIT 1)"
     )
     look = (
-        "SELECT k.value, s.held_until, s.paused,"
+        "SELECT k.value, s.held_until, s.paused, "
         + first % "k.value"
-        + f" (SELECT j.held_until FROM {jobs} AS j INDEXED BY {held}"
+        + f", (SELECT j.held_until FROM {jobs} AS j INDEXED BY {held}"
         " WHERE j.kind = k.value AND j.state = 1 ORDER BY j.held_until LIMIT 1)"
         f" FROM %s AS k LEFT JOIN {kinds} AS s ON s.kind = k.value"
     )
@@ -81,7 +81,7 @@ def make_statements(tables: Tables) -> Statements:
         look=look % "json_each(?)",
         look_all=look % f"(SELECT value FROM json_each(?) UNION SELECT kind FROM {kinds})",
         news=(
-            f"SELECT k.kind,{first % 'k.kind'}"
+            f"SELECT k.kind, CASE WHEN k.paused = 0 THEN {first % 'k.kind'} END,"
             f" (SELECT seq FROM sqlite_sequence WHERE name = '{tables.jobs.name}') FROM {kinds} AS k"
         ),
         reap=(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
@@ -13,6 +14,9 @@ from fastjobs.stores.sql.dialects.sqlite.writer import Call
 _T = TypeVar("_T")
 _AT_A_TIME = 500
 """The most keys in one read, and in one transaction."""
+
+_PRUNED = 100
+"""The most rows that are removed in one transaction: a claim waits for no more than these."""
 
 _Key = tuple[str, bytes]
 """A kind and a key of its jobs."""
@@ -39,15 +43,30 @@ async def sweep(calls: Calls, now: Callable[[], int]) -> int:
         after = found[-1][0]
 
 
-def prune(failed_for: int, limit: int, now: Callable[[], int]) -> Call[int]:
-    """Removes at most `limit` rows that are kept no longer, and answers how many."""
+async def prune(calls: Calls, failed_for: int, limit: int, now: Callable[[], int]) -> int:
+    """Removes at most `limit` rows that are kept no longer, and answers how many.
 
+    It does so in several transactions, and rests after each as long as that took: others have the file meanwhile.
+    """
+    loop = asyncio.get_running_loop()
+    gone = 0
+    while gone < limit:
+        began, most = loop.time(), min(limit - gone, _PRUNED)
+        removed = await calls(_prune(failed_for, most, now))
+        gone += removed
+        if removed < most:
+            break
+        await asyncio.sleep(loop.time() - began)
+    return gone
+
+
+def _prune(failed_for: int, most: int, now: Callable[[], int]) -> Call[int]:
     def work(opened: Opened) -> int:
-        return keyed.in_line(opened.raw, keyed.prune(opened.keyed, failed_for, max(limit, 0), now()))
+        return keyed.in_line(opened.raw, keyed.prune(opened.keyed, failed_for, most, now()))
 
     def look(opened: Opened) -> int | None:
         values = now() - failed_for, now(), now()
-        return None if limit > 0 and opened.raw.execute(opened.keyed.old, values).fetchone() else 0
+        return None if opened.raw.execute(opened.keyed.old, values).fetchone() else 0
 
     return Call(work, look=look)
 
