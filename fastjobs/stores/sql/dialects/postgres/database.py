@@ -230,7 +230,7 @@ class Postgres:
     async def send_marks(self, link: Link, asked: Sequence[Mark]) -> list[Kept]:
         """Sends marks."""
         kept = await marks.mark(link, self.statements, asked, self.now(), self._floors.forget)
-        if any(isinstance(each, (GiveBack, HoldBack)) for each in asked):
+        if not {*map(type, asked)}.isdisjoint((GiveBack, HoldBack)):
             self._floors.forget()
         return kept
 

@@ -102,7 +102,7 @@ class Pairing:
 
 def _go_together(some: Sequence[Mark]) -> bool:
     # What gives a key back may wait for an open transaction of the app's, which a claim is not to.
-    return len(some) <= FEW and not any(isinstance(each, (GiveBack, HoldBack)) for each in some)
+    return len(some) <= FEW and {*map(type, some)}.isdisjoint((GiveBack, HoldBack))
 
 
 class _Pair:
