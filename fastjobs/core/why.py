@@ -5,6 +5,10 @@ from __future__ import annotations
 from fastjobs.core.duration import moment
 from fastjobs.core.job import JobState, KeptJob
 from fastjobs.core.options import KindOptions
+from fastjobs.core.text import one_line
+
+_ERROR = 200
+"""The most characters of an error in a sentence; the job has it whole."""
 
 
 def why(job: KeptJob, options: KindOptions | None) -> str:
@@ -52,7 +56,8 @@ def _parked(job: KeptJob) -> str:
 def _waits(job: KeptJob, options: KindOptions | None) -> str:
     if job.run_at > job.now:
         if job.attempts and job.error is not None:
-            return _paused_too(job, f"it failed, and is tried again at {told(job.run_at)}: {job.error}")
+            failed_with = one_line(job.error, _ERROR)
+            return _paused_too(job, f"it failed, and is tried again at {told(job.run_at)}: {failed_with}")
         return _paused_too(job, f"it waits for its time, {told(job.run_at)}")
     if job.kind_paused:
         return f"its kind is paused, until it's resumed: fastjobs resume {job.kind}"

@@ -18,7 +18,7 @@ from fastjobs.clock import Clock
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import PayloadError
 from fastjobs.core.rate import Limiter
-from fastjobs.core.verdict import Cut, cancelled, not_its_turn, refused, unreadable, verdict
+from fastjobs.core.verdict import Cut, cancelled, not_begun, not_its_turn, refused, unreadable, verdict
 from fastjobs.runtime import driving
 from fastjobs.runtime.carrying import restore
 from fastjobs.runtime.deadlines import Deadlines
@@ -115,6 +115,8 @@ class Runner:
         raised = await self._drive(run, True, ask, task=task, seconds=ATTEMPT)
         if run.cancelled or run.cut in (Cut.STOP, Cut.LOST) or (raised is not None and self.closing()):
             cut = run.verdict_cut or Cut.STOP
+            if cut is Cut.STOP:
+                return Ended(run, not_begun(run.job), 0.0)
             stopped = raised or asyncio.CancelledError()
             return Ended(run, verdict(run.job, run.kind.options, stopped, cut, 0.0), 0.0, raised)
         late, run.cut = run.cut is Cut.TIMEOUT, None

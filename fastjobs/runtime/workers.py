@@ -11,8 +11,8 @@ from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
 
 TURN = 0.001
-"""Seconds that jobs take, one after another on all workers, before the loop has its turn: so the app has it, and the next
-claim is under way while these run."""
+"""Seconds that jobs take, one after another on all workers, before the loop has its turn: for the app, and for the next
+claim, which is under way while these run."""
 EACH = 0.000015
 """Seconds that a job takes beside its handler, about."""
 

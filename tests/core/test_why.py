@@ -41,6 +41,13 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
         options(),
         "it failed, and is tried again at 2026-11-30 02:01:00 UTC: OSError: down",
     ),
+    (
+        kept(run_at=LATER, attempts=2, error="OSError: \x1b[31m" + "x" * 500 + "\nred", kind_paused=True),
+        options(),
+        "it failed, and is tried again at 2026-11-30 02:01:00 UTC: OSError: \\x1b[31m"
+        + "x" * (200 - 14)
+        + "… (518 characters); and its kind is paused: fastjobs resume mail",
+    ),
     # A snooze before the first attempt has counted none.
     (
         kept(run_at=LATER, error="OSError: down"),

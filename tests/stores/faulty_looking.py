@@ -1120,3 +1120,18 @@ class PrunesWhatItSawFailed(Memory):
             if row.id in self._rows:
                 self._forget(row)
         return len(late)
+
+
+# All of it together
+
+for _store in (
+    _CountsHeldJobsAsWaiting,
+    _KeepsKeysOfTheCancelled,
+    _KeepsStops,
+    _Unpaused,
+    RemovesHeldJobs,
+    TakesAnothersKeyAlong,
+    TellsToStopOnce,
+    CountsNoJobThatIsToStop,
+):
+    told_by("test_random_histories_with_cancels_and_pauses_keep_every_rule")(_store)

@@ -21,6 +21,7 @@ from fastjobs.testing.suite.looks_in_transactions import LooksInTransactions
 from fastjobs.testing.suite.marks import Marks
 from fastjobs.testing.suite.names import Names
 from fastjobs.testing.suite.one_at_a_time import OneAtATime
+from fastjobs.testing.suite.others import Others
 from fastjobs.testing.suite.pause import Pause
 from fastjobs.testing.suite.progress import Progress
 from fastjobs.testing.suite.prune import Prune
@@ -34,6 +35,7 @@ from fastjobs.testing.suite.unique import Unique
 class StoreSuite(
     Pushing,
     Claiming,
+    Others,
     Holds,
     Fence,
     Marks,

@@ -519,34 +519,36 @@ class Cancels(Subject):
         running: set[str] = set()
         pushed_ids: set[str] = set()
         gone: set[str] = set()
-        more = 60
+        more, pushers = 60, 2
 
         async def work(through: Store) -> None:
-            while more or pushed_ids - gone:
+            while pushers or pushed_ids - gone:
                 jobs = (await through.claim([of()], 2)).jobs
                 keys = {job.payload for job in jobs}
                 assert len(keys) == len(jobs), "one claim returned two jobs of one key"
                 assert not keys & running, "two jobs of one key are held at once"
                 running.update(keys)
                 for job in jobs:
-                    await asyncio.sleep(0.003)
+                    await _turns(7)
                     running.discard(job.payload)
                     gone.add(job.id)
                     assert await mark_in_the_end(through, Done(job.id, job.claim)) == [Kept.YES]
-                await asyncio.sleep(0.001)
+                await _turns(1)
 
         async def push_and_cancel(n: int) -> None:
-            nonlocal more
+            nonlocal more, pushers
             while more:
                 more -= 1
-                key = str(more % 3)
+                left = more
+                key = str(left % 3)
                 id = await push_one([store, other][n], keyed(f'"{key}"', key, alone=True))
                 if id is None:
                     continue
                 pushed_ids.add(id)
-                await asyncio.sleep(0.001)
-                if more % 2 and await cancel_in_the_end(cancels[n], id) == [Cancelled.REMOVED]:
+                await _turns(2)
+                if left % 2 and await cancel_in_the_end(cancels[n], id) == [Cancelled.REMOVED]:
                     gone.add(id)
+            pushers -= 1
 
         await asyncio.gather(push_and_cancel(0), push_and_cancel(1), work(store), work(other))
         assert await take(store) == []
@@ -563,6 +565,12 @@ async def cancel_in_the_end(store: CancelStore, *ids: str) -> list[Cancelled]:
         for n, each in zip(busy, await store.cancel([ids[n] for n in busy]), strict=True):
             answers[n] = each
     return answers
+
+
+async def _turns(count: int) -> None:
+    """Lets others have so many turns of the loop, so that what comes in between is the same in each run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 def _cancel_store(store: Store, beside: Extra = Extra.CANCEL) -> CancelStore:

@@ -1,4 +1,7 @@
-"""The suite on pausing kinds (PAUSE)."""
+"""The suite on pausing kinds (PAUSE).
+
+Longer than 300 lines, as it's one subject: whatever else is done to a job goes on in a pause, but for its claim.
+"""
 
 from __future__ import annotations
 
