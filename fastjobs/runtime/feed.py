@@ -96,6 +96,12 @@ class Feed:
         self._wants_room = False
         self._got_room = False
         """Whether something has ended since the claim was asked."""
+        self._idles = False
+        """Whether it sleeps with room for jobs, as there are none."""
+        self._taken: frozenset[str] = frozenset()
+        """The jobs that the last claim has taken."""
+        self._answers = 0
+        """How many claims were answered."""
         self._soon: Timer | None = None
         self._soon_at = FAR
         self.pace = Pace(workers)
@@ -119,6 +125,20 @@ class Feed:
             self.woken = True
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(self.wake)
+
+    def beside(self) -> int:
+        """A push of jobs that are due is about to be sent, on the loop's thread: where there is nothing else to do, a
+        claim is asked in the same turn. A store may keep both as one, and the jobs start as soon as they're kept.
+
+        Answers what `has` takes.
+        """
+        if self._idles and self._rates is None and self._load() < self._workers:
+            self._wake.set()
+        return self._answers
+
+    def has(self, ids: Sequence[str | None], since: int) -> bool:
+        """Whether the last claim, answered since then, has taken all of these jobs: nobody need look for them."""
+        return self._answers > since and self._taken.issuperset(ids)
 
     def freed(self) -> None:
         """Something has ended: there may be room now."""
@@ -210,6 +230,8 @@ class Feed:
                 self._free_at, self._finds_lost = asked, any(job.lost for job in claimed.jobs)
             if claimed.jobs:
                 self._moved, self._moved_at = False, self._clock.monotonic()
+            self._taken = frozenset(job.id for job in claimed.jobs)
+            self._answers += 1
             self._took(claimed, asked)
             if rates is not None:
                 if self._decide is not None:
@@ -227,4 +249,6 @@ class Feed:
                     sleep = rates.sleep(sleep)
                 # Due already and not taken: it's for a worker that is free, and none was as it was asked.
                 if claimed.next_in != 0 or not self._got_room:
+                    self._idles = True
                     await self._sleep(sleep, for_room=claimed.next_in == 0)
+                    self._idles = False
