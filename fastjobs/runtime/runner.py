@@ -63,7 +63,7 @@ class Runner:
         `task` is that one, where the caller knows: before Python 3.12 to ask for it costs a system call.
         """
         kind, job = run.kind, run.job
-        if run.cancelled:  # in the moment before its worker began with it
+        if run.cancelled:  # while an earlier claim had it, or in the moment before its worker began with it
             return Ended(run, cancelled(job), 0.0)
         try:
             value = kind.codec.load(job.payload)
