@@ -160,8 +160,8 @@ def make_statements(tables: Tables) -> Statements:
             " $5::integer[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint))"
             f" SELECT {int(BESIDE)}, NULL::bigint, m.o_missed::text, m.o_busy::text, NULL::bigint, m.o_woke::integer,"
             " NULL::bigint, m.o_slots::integer, m.o_stop::text, NULL::text, NULL::boolean FROM m"
-            f" UNION ALL SELECT c.* FROM m CROSS JOIN LATERAL {claim}($10::text[], $11::bigint[], $12::integer[], $13::integer[],"
-            " $14::integer[], $15::integer[], $16::boolean[], $17::bigint[], $18::boolean,"
+            f" UNION ALL SELECT c.* FROM m CROSS JOIN LATERAL {claim}($10::text[], $11::bigint[], $12::integer[],"
+            " $13::integer[], $14::integer[], $15::integer[], $16::boolean[], $17::bigint[], $18::boolean,"
             " CASE WHEN m.o_slots THEN 0 ELSE $19::integer END, $20::integer, $21::boolean, $22::bigint,"
             " $23::integer[]) c"
         ),
