@@ -7,6 +7,7 @@ from fastjobs.core.job import JobState, KeptJob
 from fastjobs.core.options import KindOptions
 from fastjobs.core.text import one_line
 
+_CANCELLED = "it's cancelled: the next claim removes it"
 _ERROR = 200
 """The most characters of an error in a sentence; the job has it whole."""
 
@@ -19,7 +20,7 @@ def why(job: KeptJob, options: KindOptions | None) -> str:
         case JobState.HELD:
             return _held(job)
         case JobState.PARKED:
-            return _paused_too(job, _parked(job))
+            return _paused_too(job, _CANCELLED if job.stop_asked else _parked(job))
         case JobState.WAITING:
             return _waits(job, options)
 
@@ -37,7 +38,8 @@ def told(unix_micros: int) -> str:
 def _held(job: KeptJob) -> str:
     until = job.held_until or 0
     if until <= job.now:
-        return f"its worker was lost: its hold ran out at {told(until)}, and the next claim takes it"
+        then = "removes it, as it's cancelled" if job.stop_asked else "takes it"
+        return f"its worker was lost: its hold ran out at {told(until)}, and the next claim {then}"
     if job.stop_asked:
         return f"it was asked to stop, and runs until its handler has ended: {_attempt(job, until)}"
     return f"it runs: {_attempt(job, until)}"
@@ -54,6 +56,8 @@ def _parked(job: KeptJob) -> str:
 
 
 def _waits(job: KeptJob, options: KindOptions | None) -> str:
+    if job.stop_asked:
+        return _paused_too(job, _CANCELLED)
     if job.run_at > job.now:
         if job.attempts and job.error is not None:
             failed_with = one_line(job.error, _ERROR)

@@ -138,8 +138,9 @@ class Desk(ABC):
         - ASKED: it's held. Its async handler is cancelled, on whichever instance runs it: in this process at once,
           in others within two seconds or `poll`, whichever is longer. A process of its own is ended. A `def` handler
           goes on, and sees `current_job().cancelled`. Whatever the handler raises then, the job is removed, and its
-          on_fail isn't run; one that returns is done. Where its attempt's end is being written just then, or its
-          process is killed before it has heard, the job runs again.
+          on_fail isn't run; one that returns is done. Where it's put back before anyone has heard, as its process is
+          killed or its end was being written, the next claim removes it, and it doesn't start again. One that has
+          failed for good by then is kept as failed.
         - BUSY: someone's open transaction has the job. Nothing changed; ask again.
         - NOT_THERE: it's done, has failed, or never was. `delete` is for failed ones.
 

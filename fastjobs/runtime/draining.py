@@ -81,7 +81,7 @@ class Drain:
                 claimed = await limited(claim, "a claim")
                 refused: list[Refused] = []
                 if rates is not None:
-                    by_value = [job for job in claimed.jobs if rates.by_value(job)]
+                    by_value = [job for job in claimed.jobs if rates.by_value(job) and not job.stop_asked]
                     refused = rates.late(claimed) or await rates.refuse(by_value, claimed.now)
                     await rates.after(claimed, 1, 1)
                 for job in claimed.exhausted:
@@ -89,7 +89,7 @@ class Drain:
                     await self._on_fail(self._teller.exhausted(lost, lost.kind.options.attempts))
                 for job in claimed.jobs:
                     run = self._handled.run(job, asked, claimed.now)
-                    if refused:
+                    if refused and not run.cancelled:
                         await self._keep(self._runner.refused(run, refused[0]))
                     else:
                         ran += await self._one(run)
@@ -126,6 +126,7 @@ class Drain:
 
     async def _one(self, run: Run) -> bool:
         """Runs it and keeps its end; answers whether its handler began."""
+        begins = not run.cancelled
         self._runs.add(run)
         self._renewal.note(run)
         try:
@@ -133,7 +134,7 @@ class Drain:
         finally:
             self._runs.discard(run)
         await self._finish(self._give_back(run) if ended is None else self._keep(ended), cancelled)
-        return ended is None or not ended.verdict.rated
+        return begins and (ended is None or not ended.verdict.rated)
 
     async def _keep(self, ended: Ended[Run]) -> None:
         if ended.mark is None:

@@ -83,9 +83,8 @@ class Feed:
         self._stuck = stuck
         self._rates = rates
         self._decide = decide
-        self._moved = False
         self._moved_at = 0.0
-        """When it was last seen that a job had ended, or one was claimed."""
+        """When a job ended last, or one was claimed."""
         self._free_at = clock.monotonic()
         """When a claim was last asked for a worker that is free."""
         self._finds_lost = False
@@ -142,7 +141,7 @@ class Feed:
 
     def freed(self) -> None:
         """Something has ended: there may be room now."""
-        self._moved = self._got_room = True
+        self._moved_at, self._got_room = self._clock.monotonic(), True
         if self._wants_room:
             self._wake.set()
 
@@ -173,15 +172,17 @@ class Feed:
     async def _sleep(self, seconds: float, *, for_room: bool) -> None:
         """Returns as it's woken, after so many seconds, or with `for_room` once something has ended."""
         self._wants_room = for_room
-        step = min(seconds, STUCK) if self._load() > self._workers else seconds
+        step = seconds
+        if self._load() > self._workers:
+            step = min(seconds, max(self._moved_at + STUCK - self._clock.monotonic(), 0.0))
         if step == FAR:
             await self._wake.wait()
         else:
             await wait(self._wake, self._clock, step)
         self._wants_room = False
-        if self._moved:
-            self._moved, self._moved_at = False, self._clock.monotonic()
-        elif self._load() > self._workers and self._clock.monotonic() - self._moved_at >= STUCK:
+        now = self._clock.monotonic()
+        if self._load() > self._workers and now - self._moved_at >= STUCK:
+            self._moved_at = now
             # All workers are on long jobs, though jobs were short: another instance may have a free one.
             self.pace.took(STUCK)
             self._stuck()
@@ -229,7 +230,7 @@ class Feed:
             if free:
                 self._free_at, self._finds_lost = asked, any(job.lost for job in claimed.jobs)
             if claimed.jobs:
-                self._moved, self._moved_at = False, self._clock.monotonic()
+                self._moved_at = self.answered_at
             self._taken = frozenset(job.id for job in claimed.jobs)
             self._answers += 1
             self._took(claimed, asked)

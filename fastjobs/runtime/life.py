@@ -228,6 +228,11 @@ class Life:
             if self.feed.stopping:
                 self._give_back(run)
                 continue
+            self._runs.add(run)
+            self._renewal.note(run)
+            if run.cancelled:
+                self._workers.offer(run)  # which ends it, and needs no place of a rate for that
+                continue
             if job.lost:
                 say(
                     logging.WARNING,
@@ -235,8 +240,6 @@ class Life:
                     **run.fields(),
                     lost=job.lost,
                 )
-            self._runs.add(run)
-            self._renewal.note(run)
             if job.id in late:
                 self._ended(self._runner.refused(run, late[job.id]))
             elif self._rates is not None and self._rates.by_value(job):

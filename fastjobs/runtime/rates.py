@@ -7,7 +7,7 @@ the places are taken after it, and the jobs without one go back, each for a turn
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -179,14 +179,13 @@ class Rates:
         if not self._rated:
             return
         now = self._clock.monotonic()
-        started: defaultdict[str, int] = defaultdict(int)
-        for job in claimed.jobs:
-            started[job.kind] += 1
+        taken = Counter(job.kind for job in claimed.jobs)
+        started = Counter(job.kind for job in claimed.jobs if not job.stop_asked)  # the others use no place
         settled: list[tuple[Places, int, int]] = []
         for each in self._rated:
             had = each.room()
             if each.places is not None:
-                each.due = started[each.term.kind] == had
+                each.due = taken[each.term.kind] == had
                 each.unseen_since = None
                 settled.append((each.places, started[each.term.kind], claimed.now))
             elif not short:

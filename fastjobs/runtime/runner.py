@@ -78,7 +78,7 @@ class Runner:
 
     async def _job(self, run: Run, task: asyncio.Task[Any] | None) -> Ended[Run]:
         kind, job = run.kind, run.job
-        if run.cancelled:  # in the moment before its worker began with it
+        if run.cancelled:  # while an earlier claim had it, or in the moment before its worker began with it
             return Ended(run, cancelled(job), 0.0)
         try:
             value = kind.codec.load(job.payload)

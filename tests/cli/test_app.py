@@ -61,6 +61,7 @@ number = 3
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the app, which is the current one."""
     (tmp_path / f"{SHOP}.py").write_text(APP)
+    (tmp_path / "app.db").touch()  # a command makes no database; the app's first start does
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delenv("FASTJOBS_APP", raising=False)

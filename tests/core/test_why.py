@@ -110,9 +110,25 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
         "it was asked to stop, and runs until its handler has ended: attempt 2, held until 2026-11-30 02:01:00 UTC",
     ),
     (
-        kept(HELD, held_until=NOW, attempts=2, stop_asked=True),
+        kept(HELD, held_until=NOW, attempts=2),
         options(),
         "its worker was lost: its hold ran out at 2026-11-30 02:00:00 UTC, and the next claim takes it",
+    ),
+    (
+        kept(HELD, held_until=NOW, attempts=2, stop_asked=True),
+        options(),
+        "its worker was lost: its hold ran out at 2026-11-30 02:00:00 UTC, and the next claim removes it,"
+        " as it's cancelled",
+    ),
+    (
+        kept(run_at=LATER, attempts=2, error="x", stop_asked=True),
+        options(),
+        "it's cancelled: the next claim removes it",
+    ),
+    (
+        kept(JobState.PARKED, behind="41", kind_paused=True, stop_asked=True),
+        None,
+        "it's cancelled: the next claim removes it; and its kind is paused: fastjobs resume mail",
     ),
     (
         kept(JobState.FAILED, failed_at=NOW, attempts=10),

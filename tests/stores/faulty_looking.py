@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import FailedJob, Job, JobState, KeptJob
-from fastjobs.core.marks import Extend, Fail, Kept, Mark, TryAgain
+from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.store import Cancelled, Extra, KindCount
 from fastjobs.stores.memory import Memory
 from fastjobs.stores.rows import Row, State
@@ -203,7 +203,7 @@ told_by("test_a_waiting_job_is_shown_as_it_was_pushed")(
 told_by("test_how_many_of_a_kind_are_held_is_capped")(
     _showing(lambda job: job._replace(kind_held=job.kind_held and 1010), "ShowsAllHeldOfAKind")
 )
-told_by("test_a_stop_is_shown_while_the_claim_has_the_job")(
+told_by("test_a_stop_is_shown_until_the_job_is_gone")(
     _showing(lambda job: job._replace(stop_asked=False), "ShowsNoStop")
 )
 told_by("test_a_payload_is_shown_as_far_as_was_asked")(
@@ -401,33 +401,132 @@ class AnswersStopToAnyMark(Memory):
         return Kept.STOP if kept is Kept.YES and row is not None and row.stop_asked else kept
 
 
-class _KeepsStops(Memory):
+class _ForgetsStops(Memory):
     def _hold(self, row: Row, until: int) -> Job:
-        asked = row.stop_asked
+        row.stop_asked = False
+        return super()._hold(row, until)
+
+
+class _SaysNoStop(Memory):
+    def _hold(self, row: Row, until: int) -> Job:
+        return super()._hold(row, until)._replace(stop_asked=False)
+
+
+class _SaysAStopOnce(Memory):
+    def _hold(self, row: Row, until: int) -> Job:
         job = super()._hold(row, until)
-        row.stop_asked = asked
+        row.stop_asked = False
         return job
 
 
-for _test in (
-    "test_a_stop_says_nothing_to_the_next_claim[TryAgain]",
-    "test_a_stop_says_nothing_to_the_next_claim[GiveBack]",
-    "test_a_stop_of_a_claim_that_was_lost_says_nothing_to_the_next",
-    "test_a_job_that_is_run_again_has_no_stop",
-):
-    told_by(_test)(_KeepsStops)
+_stops = (
+    "test_a_stop_is_told_to_the_next_claim[TryAgain]",
+    "test_a_stop_is_told_to_the_next_claim[GiveBack]",
+    "test_a_stop_of_a_claim_that_was_lost_is_told_to_the_next",
+    "test_a_stop_is_told_to_each_claim_until_the_job_is_gone",
+    "test_a_stop_waits_for_the_end_of_a_hold_back",
+)
+for _test in _stops:
+    for _forgets in (_ForgetsStops, _SaysNoStop, _SaysAStopOnce):
+        told_by(_test)(_forgets)
 
 
-@told_by("test_a_stop_of_a_claim_that_was_lost_says_nothing_to_the_next")
-class KeepsStopsOfTheLost(Memory):
+@told_by("test_a_stop_is_told_to_the_next_claim[TryAgain]")
+@told_by("test_a_stop_of_a_claim_that_was_lost_is_told_to_the_next")
+@told_by("test_a_job_that_is_run_again_has_no_stop")
+class SaysAStopToAll(Memory):
     def _hold(self, row: Row, until: int) -> Job:
-        asked = row.stop_asked and row.lost > 0
-        job = super()._hold(row, until)
-        row.stop_asked = asked
-        return job
+        return super()._hold(row, until)._replace(stop_asked=True)
 
 
-@told_by("test_a_stop_says_nothing_to_the_next_claim[TryAgain]")
+@told_by("test_a_stop_of_a_claim_that_was_lost_is_told_to_the_next")
+@told_by("test_a_stop_is_told_to_each_claim_until_the_job_is_gone")
+class ForgetsStopsOfTheLost(Memory):
+    def _hold(self, row: Row, until: int) -> Job:
+        row.stop_asked = row.stop_asked and not row.lost
+        return super()._hold(row, until)
+
+
+class _PutsOffTheStopped(Memory):
+    def _mark(self, mark: Mark, now: int) -> Kept:
+        row = self._rows.get(mark.id)
+        to_stop = row is not None and row.stop_asked and row.has_claim(mark.claim)
+        kept = super()._mark(mark, now)
+        after = None if isinstance(mark, (Done, Fail, Extend)) else mark.after
+        if to_stop and row is not None and row.state is State.WAITING and after is not None:
+            self._leave(row)
+            self._join(row, now + after)
+        return kept
+
+
+for _test in _stops[:2]:
+    told_by(_test)(_PutsOffTheStopped)
+
+
+@told_by("test_a_stop_waits_for_the_end_of_a_hold_back")
+class ForgetsStopsAsItHoldsBack(Memory):
+    def _mark(self, mark: Mark, now: int) -> Kept:
+        if isinstance(mark, HoldBack):
+            self._rows[mark.id].stop_asked = False
+        return super()._mark(mark, now)
+
+
+@told_by("test_a_job_that_is_to_be_removed_leaves_its_key_to_others")
+class GivesKeysBackToTheStopped(Memory):
+    def _mark(self, mark: Mark, now: int) -> Kept:
+        kept = super()._mark(mark, now)
+        row = self._rows.get(mark.id)
+        if kept is Kept.YES and row is not None and row.stop_asked and isinstance(mark, GiveBack):
+            self._take_key(row)
+        return kept
+
+
+@told_by("test_a_job_that_was_asked_to_stop_fails_as_any_other")
+class RemovesTheStoppedThatFail(Memory):
+    def _fail(self, row: Row, now: int, error: str) -> None:
+        super()._fail(row, now, error)
+        if row.stop_asked:
+            self._forget(row)
+
+
+@told_by("test_a_job_that_is_run_again_has_no_stop")
+class RunsAgainToStop(Memory):
+    def _run_again(self, id: str, now: int) -> bool:
+        asked = id in self._rows and self._rows[id].stop_asked
+        there = super()._run_again(id, now)
+        if there:
+            self._rows[id].stop_asked = asked
+        return there
+
+
+@told_by("test_a_job_that_was_asked_to_stop_fails_as_any_other")
+class ShowsStopsOfTheFailed(Memory):
+    async def job(self, id: str, *, cut: int | None = None) -> KeptJob | None:
+        shown = await super().job(id, cut=cut)
+        return None if shown is None else shown._replace(stop_asked=self._rows[id].stop_asked)
+
+
+for _pages in (False, True):
+    told_by("test_a_stop_is_shown_until_the_job_is_gone")(
+        _showing(
+            lambda job: job._replace(stop_asked=job.stop_asked and job.state is JobState.HELD),
+            "ShowsStopsOfTheHeldAlone",
+            pages=_pages,
+        )
+    )
+
+
+@told_by("test_a_cancel_that_lets_the_next_of_its_key_go_wakes_others")
+class WakesNobodyAsItCancels(Memory):
+    async def cancel(self, ids: Sequence[str]) -> list[Cancelled]:
+        wakes, self._wakes = self._wakes, []
+        try:
+            return await super().cancel(ids)
+        finally:
+            self._wakes = wakes
+
+
+@told_by("test_a_stop_is_told_to_the_next_claim[TryAgain]")
 @told_by("test_another_claim_than_the_jobs_was_not_asked")
 class AsksWhateverClaim(Memory):
     async def asked(self, held: Sequence[tuple[str, int]]) -> set[str]:
@@ -1127,7 +1226,9 @@ class PrunesWhatItSawFailed(Memory):
 for _store in (
     _CountsHeldJobsAsWaiting,
     _KeepsKeysOfTheCancelled,
-    _KeepsStops,
+    _ForgetsStops,
+    _PutsOffTheStopped,
+    GivesKeysBackToTheStopped,
     _Unpaused,
     RemovesHeldJobs,
     TakesAnothersKeyAlong,

@@ -27,6 +27,7 @@ from fastjobs.testing.suite.progress import Progress
 from fastjobs.testing.suite.prune import Prune
 from fastjobs.testing.suite.pushing import Pushing
 from fastjobs.testing.suite.schedules import Schedules
+from fastjobs.testing.suite.stops import Stops
 from fastjobs.testing.suite.throttle import Throttle
 from fastjobs.testing.suite.transactions import Transactions
 from fastjobs.testing.suite.unique import Unique
@@ -51,6 +52,7 @@ class StoreSuite(
     Schedules,
     Counts,
     Cancels,
+    Stops,
     Pause,
     Progress,
     Prune,

@@ -29,7 +29,7 @@ class Known:
     claim: Job | None = None
     """Its latest claim, while that may mark it."""
     stop_asked: bool = False
-    """Whether that claim was asked to stop."""
+    """Whether a claim of it was."""
 
     def is_held(self, now: int) -> bool:
         return self.held_until is not None and self.held_until > now
@@ -92,12 +92,15 @@ class Model:
             assert room[job.kind] >= 0, f"{known} was claimed, and its kind has no room"
             assert (job.payload, job.run_at) == (known.new.payload, known.run_at)
             known.held_until, known.claim, known.has_key = now + holds[job.kind], job, False
-            known.stop_asked = False
+            assert job.stop_asked is known.stop_asked, f"{job} was claimed, and is {known}"
         assert len(jobs) == most, f"{len(jobs)} jobs were claimed, where {most} could be: {self._look(now)}"
 
     def goes_back(self, known: Known, run_at: int, *, with_key: bool) -> None:
         """Its claim has ended, and it waits."""
-        known.held_until, known.claim, known.run_at = None, None, run_at
+        known.held_until, known.claim = None, None
+        if known.stop_asked:
+            return  # it's only to be removed: due as it was, and without its key
+        known.run_at = run_at
         known.has_key = with_key and known.new.key is not None and self.waiting_with(known.new) is None
 
     def hold_back(self, kind: str, until: int) -> None:

@@ -160,9 +160,9 @@ class Asked:
             found.sort(key=_RUN_AT, reverse=True)
         while found:
             # Each row is let go as its job is made, or there would be twice as many things to collect.
-            what, id, kind, payload, run_at, attempts, token, lost, error, carried = found.pop()
+            what, id, *rest = found.pop()
             # A busy queue makes tens of thousands of them a second, and a named tuple's own way takes twice as long.
-            job = _new(Job, (str(id), kind, payload, run_at, attempts, token, lost, error, carried))
+            job = _new(Job, (str(id), *rest))
             if what == JOB:
                 jobs.append(job)
             elif what == EXHAUSTED:

@@ -116,7 +116,7 @@ def make_statements(tables: Tables) -> Statements:
     # In this order, as the claim's arguments are of the ids: so it sees the jobs.
     beside_ids = (
         f"SELECT {int(BESIDE)}, NULL::bigint, i.ids::text, NULL::text, NULL::bigint, NULL::integer, NULL::bigint,"
-        " NULL::integer, NULL::text, NULL::text FROM ids i UNION ALL SELECT c.* FROM ids i"
+        " NULL::integer, NULL::text, NULL::text, NULL::boolean FROM ids i UNION ALL SELECT c.* FROM ids i"
         f" CROSS JOIN LATERAL {claim}($6::text[], $7::bigint[], $8::integer[], $9::integer[], $10::integer[],"
         " $11::integer[], $12::boolean[], $13::bigint[], $14::boolean,"
         " CASE WHEN i.ids IS NULL THEN 0 ELSE $15::integer END, $16::integer, $17::boolean, $18::bigint,"
@@ -159,9 +159,9 @@ def make_statements(tables: Tables) -> Statements:
             f"WITH m AS MATERIALIZED (SELECT * FROM {mark}($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[],"
             " $5::integer[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint))"
             f" SELECT {int(BESIDE)}, NULL::bigint, m.o_missed::text, m.o_busy::text, NULL::bigint, m.o_woke::integer,"
-            " NULL::bigint, m.o_slots::integer, m.o_stop::text, NULL::text FROM m UNION ALL SELECT c.* FROM m"
-            f" CROSS JOIN LATERAL {claim}($10::text[], $11::bigint[], $12::integer[], $13::integer[],"
-            " $14::integer[], $15::integer[], $16::boolean[], $17::bigint[], $18::boolean,"
+            " NULL::bigint, m.o_slots::integer, m.o_stop::text, NULL::text, NULL::boolean FROM m"
+            f" UNION ALL SELECT c.* FROM m CROSS JOIN LATERAL {claim}($10::text[], $11::bigint[], $12::integer[],"
+            " $13::integer[], $14::integer[], $15::integer[], $16::boolean[], $17::bigint[], $18::boolean,"
             " CASE WHEN m.o_slots THEN 0 ELSE $19::integer END, $20::integer, $21::boolean, $22::bigint,"
             " $23::integer[]) c"
         ),
