@@ -70,7 +70,7 @@ def _waits(job: KeptJob, options: KindOptions | None) -> str:
     if options is None:
         return "no handler of its kind here: it waits for an instance that has one"
     if options.at_once is not None and job.kind_held >= options.at_once:
-        return f"{job.kind_held} of its kind run, as many as at_once lets"
+        return f"{job.kind_held} of its kind run{'s' * (job.kind_held == 1)}, as many as at_once lets"
     # A throttle's places are counted where they're taken, and whether there is one left isn't read for this.
     rate = "" if options.rate is None else ", or for its rate"
     return f"it is due since {told(job.run_at)}, and waits for a free worker{rate}"

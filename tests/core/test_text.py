@@ -167,3 +167,19 @@ def test_where_an_error_was_raised_is_its_file_line_and_function() -> None:
     assert place.startswith("test_text.py:")
     assert place.endswith(" test_where_an_error_was_raised_is_its_file_line_and_function")
     assert error_place(ValueError()) == ""
+
+
+def test_code_that_a_library_made_as_it_ran_is_none_of_the_apps() -> None:
+    made: dict[str, Any] = {}
+    exec(compile("def go(): raise ValueError('boom')", "<sqlalchemy generated wrapper for go>", "exec"), made)
+    try:
+        made["go"]()
+    except ValueError as error:
+        place = error_place(error)
+    assert place.startswith("test_text.py:")
+    # Where there is no other, as by python -c, it's told.
+    try:
+        exec(compile("raise ValueError('boom')", "<string>", "exec"), {})
+    except ValueError as error:
+        alone = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+    assert error_place(alone) == "<string>:1 <module>"

@@ -75,6 +75,7 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
         options(rate=Throttle(1, per=60)),
         "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for its rate",
     ),
+    (kept(kind_held=1), options(at_once=1), "1 of its kind runs, as many as at_once lets"),
     (kept(kind_held=2), options(at_once=2), "2 of its kind run, as many as at_once lets"),
     (
         kept(kind_held=1),
