@@ -143,7 +143,12 @@ def running(database_url: str, *, apart: bool = True, shown: bool = False) -> Ge
         until(lambda: processes[0].lives() and _answers(url), "the app serves")
         if apart:
             start(["fastjobs", "run", "examples.tracing.app:q"], "worker")
+            until(lambda: processes[1].lives() and _runs(processes[1]), "the worker runs jobs")
         yield Running(url, receiver, processes, environment)
+
+
+def _runs(worker: Process) -> bool:
+    return any("fastjobs: running" in line for line in worker.lines)
 
 
 def _answers(url: str) -> bool:

@@ -26,7 +26,7 @@ OTHER = "_other"
 """The label of all kinds that no queue here has a handler of: whoever pushes may name them anything."""
 CAP = 10_000
 _WAIT = 5.0
-"""Seconds that a scrape in a thread waits for the store."""
+"""Seconds after asking the store for which a scrape in a thread waits, however many gauges it reads."""
 _STALE = 60.0
 """Seconds after which numbers that couldn't be had anew are told no more."""
 _TELL_EVERY = 60.0
@@ -60,11 +60,14 @@ class Counted:
             raise RegistrationError(str(bad)) from None
         self._cap = cap
         self._watched: list[_Watched] = []
+        self._guard = threading.Lock()
         self._labels: set[str] = set()
 
     def watch(self, queue: Queue) -> None:
         """Counts its jobs too."""
-        self._watched.append(_Watched(queue))
+        with self._guard:
+            self._watched = [each for each in self._watched if each.queue() is not None]
+            self._watched.append(_Watched(queue))
 
     def label(self, kind: str) -> str:
         """The kind's name, if it's one of the app's own."""
@@ -81,7 +84,6 @@ class Counted:
 
         Those of a queue that doesn't run are left out, and those that the store can't be asked for.
         """
-        self._watched = [each for each in self._watched if each.queue() is not None]
         found: dict[str, Numbers] = {}
         for each in self._watched:
             for info in each.read(self._every, self._cap):
@@ -107,8 +109,9 @@ class _Watched:
             return []
         answer = self._ask(queue, loop, every, cap)
         if answer is not None and not _on_a_loop():
+            left = self._asked + _WAIT - queue.clock.monotonic()
             with suppress(NoAnswer, Cancelled):  # what comes later is for the next one
-                answer.result(_WAIT)
+                answer.result(max(left, 0.0))
         return self._infos if queue.clock.monotonic() - self._at < max(_STALE, every) else []
 
     def _ask(

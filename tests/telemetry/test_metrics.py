@@ -312,14 +312,20 @@ async def test_a_scrape_on_the_event_loop_waits_for_nothing_and_has_the_numbers_
         assert store.times == 2
 
 
-async def test_scrapes_at_once_share_one_query(new: NewMetricsQueue, clock: Clock) -> None:
-    class Slow(Asked):
-        async def counts(self, *, cap: int = 10_000) -> list[KindCount]:
-            found = await super().counts(cap=cap)
-            await go.wait()
-            return found
+class Slow(Asked):
+    """Answers once it may."""
 
-    go = asyncio.Event()
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.go = asyncio.Event()
+
+    async def counts(self, *, cap: int = 10_000) -> list[KindCount]:
+        found = await super().counts(cap=cap)
+        await self.go.wait()
+        return found
+
+
+async def test_scrapes_at_once_share_one_query(new: NewMetricsQueue, clock: Clock) -> None:
     store, registry = Slow(clock), CollectorRegistry()
     q = new(PrometheusMetrics(registry=registry), store=store)
     mails(q, clock)
@@ -335,9 +341,29 @@ async def test_scrapes_at_once_share_one_query(new: NewMetricsQueue, clock: Cloc
             group.start_soon(to_thread.run_sync, scrape)
         for _ in range(5):
             await to_thread.run_sync(waiting.acquire)
-        go.set()
+        store.go.set()
     assert store.times == 1
     assert [each.get('fastjobs_jobs_waiting{kind="mail"}') for each in pages] == [0] * 5
+
+
+async def test_a_slow_store_is_waited_for_once_and_not_by_each_gauge(
+    new: NewMetricsQueue, clock: Clock
+) -> None:
+    store, read = Slow(clock), Read()
+    q = new(read.metrics, store=store)
+    mail = mails(q, clock)
+    await mail.push("a")
+    async with q.running(run=False):
+        read.all()  # on the loop: it asks, and doesn't wait
+        await anyio.wait_all_tasks_blocked()
+        assert store.times == 1
+        clock.advance(5)
+        # Its time is over, though there's no answer yet: nothing waits, and nothing asks beside it.
+        assert names.WAITING_JOBS not in await to_thread.run_sync(read.all)
+        assert store.times == 1
+        store.go.set()
+        await anyio.wait_all_tasks_blocked()
+        assert (await to_thread.run_sync(read.all))[names.WAITING_JOBS] == {of("mail"): 1}
 
 
 async def test_while_the_store_is_down_a_scrape_has_the_rest_and_the_log_says_so_once_a_minute(
