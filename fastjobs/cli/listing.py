@@ -35,6 +35,7 @@ def order(target: Target, typed: argparse.Namespace) -> int:
     """Lists what is asked for, and answers the exit code."""
     listing = Listing(
         kind=typed.waiting or typed.held or typed.kind,
+        request=typed.request,
         state=JobState.WAITING if typed.waiting else JobState.HELD if typed.held else JobState.FAILED,
         limit=None if typed.all else typed.limit or LIMIT,
         cut=None if typed.whole or typed.json else telling.SHOWN,
@@ -47,9 +48,17 @@ class Listing:
     """A list of a queue's jobs."""
 
     def __init__(
-        self, *, kind: str | None, state: JobState, limit: int | None, cut: int | None, as_json: bool
+        self,
+        *,
+        kind: str | None,
+        request: str | None,
+        state: JobState,
+        limit: int | None,
+        cut: int | None,
+        as_json: bool,
     ) -> None:
         self._kind = kind
+        self._request = request
         self._state = state
         self._limit = limit
         self._cut = cut
@@ -59,6 +68,8 @@ class Listing:
         """Writes it, page for page."""
         listed, more = 0, False
         async for page in self._pages(queue):
+            if not page:
+                break
             if self._limit is not None and listed + len(page) > self._limit:
                 page, more = page[: self._limit - listed], True
             if self._as_json:
@@ -78,6 +89,9 @@ class Listing:
         return 0
 
     async def _pages(self, queue: Queue) -> AsyncGenerator[list[JobInfo]]:
+        if self._request is not None:
+            yield await self._of_request(queue)
+            return
         after: JobInfo | None = None
         left = self._limit
         while True:
@@ -91,6 +105,18 @@ class Listing:
             after = page[-1]
             left = None if left is None else left - len(page)
 
+    async def _of_request(self, queue: Queue) -> list[JobInfo]:
+        """Those that the request pushed: a few among all, which are looked through."""
+        found: list[JobInfo] = []
+        after: JobInfo | None = None
+        while self._limit is None or len(found) <= self._limit:
+            page = await self._page(queue, after, self._most)
+            found += [job for job in page if job.request_id == self._request]
+            if len(page) < self._most:
+                break
+            after = page[-1]
+        return found
+
     async def _page(self, queue: Queue, after: JobInfo | None, limit: int) -> list[JobInfo]:
         if self._state is JobState.FAILED:
             return await queue.failed(kind=self._kind, after=after, limit=limit, cut=self._cut)
@@ -101,8 +127,9 @@ class Listing:
         return telling.failed_lines(job) if self._state is JobState.FAILED else telling.kept_lines(job)
 
     async def _head(self, queue: Queue, read: int, *, more: bool) -> str:
-        perhaps_more = more or read == self._most
-        kinds = await self._counts(queue) if perhaps_more or self._state is JobState.WAITING else None
+        perhaps_more = more or (self._request is None and read == self._most)
+        counted = self._request is None and (perhaps_more or self._state is JobState.WAITING)
+        kinds = await self._counts(queue) if counted else None
         total: int | None = read
         if perhaps_more:
             total = None if kinds is None else max(read, _sum(kinds, self._state.value))
@@ -117,7 +144,7 @@ class Listing:
         if self._kind is not None:
             await check_kind(queue, self._kind)
         if not self._as_json:
-            kinds = await self._counts(queue)
+            kinds = await self._counts(queue) if self._request is None else None
             out(f"no job{self._of} {_VERBS[self._state][0]}{self._parked(kinds, ';', 'wait')}\n")
 
     @property
@@ -127,7 +154,8 @@ class Listing:
 
     @property
     def _of(self) -> str:
-        return "" if self._kind is None else f" of {harmless(self._kind)}"
+        kind = "" if self._kind is None else f" of {harmless(self._kind)}"
+        return kind if self._request is None else f"{kind} of request {self._request}"
 
     def _parked(self, kinds: list[KindInfo] | None, joined: str, wait: str) -> str:
         """A word on those that wait and aren't listed, as they wait for no worker."""

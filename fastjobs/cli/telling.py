@@ -117,6 +117,8 @@ def _facts(job: JobInfo) -> Iterator[tuple[str, str]]:
         yield "stop", "it was asked to stop"
     if job.progress is not None:
         yield "progress", harmless(json.dumps(job.progress, ensure_ascii=False))
+    if job.trace_id is not None:
+        yield "trace", job.trace_id
     for name, carried in sorted(job.carried.items()):
         yield "carried", f"{harmless(name)}={harmless(carried)}"
     yield "value", value(job)
@@ -140,6 +142,7 @@ def job_json(job: JobInfo) -> dict[str, Any]:
         "lost": job.lost,
         "error": job.error,
         "request_id": job.request_id,
+        "trace_id": job.trace_id,
         "carried": dict(job.carried),
         "name": job.name,
         "unique": job.unique,

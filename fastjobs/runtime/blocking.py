@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import TimeoutError as NoAnswer
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from fastjobs.core.blocked import waits
 from fastjobs.core.duration import Seconds
 from fastjobs.core.errors import QueueError, StoreTimeout
 from fastjobs.core.job import NewJob
+from fastjobs.runtime.following import Followed
 from fastjobs.runtime.settings import STORE_LIMIT
 
 if TYPE_CHECKING:
@@ -54,16 +56,20 @@ class BlockingPush(Generic[T]):
 
         On a thread whose event loop runs it raises QueueError, as it would block the loop: `await kind.push(…)` there.
         """
-        return self._push([self._kind.job(value, at, after, name=name)])[0]
+        return self._push(*self._kind.jobs((value,), at, after, name=name))[0]
 
     def push_many(
         self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
     ) -> list[str | None]:
         """As `Kind.push_many`, from sync code."""
-        jobs = self._kind.jobs(values, at, after)
-        return self._push(jobs) if jobs else []
+        jobs, followed = self._kind.jobs(values, at, after)
+        return self._push(jobs, followed) if jobs else []
 
-    def _push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+    def _push(self, jobs: Sequence[NewJob], followed: Followed | None) -> list[str | None]:
+        push = partial(self._blocking, jobs)
+        return push() if followed is None else followed.through(push)
+
+    def _blocking(self, jobs: Sequence[NewJob]) -> list[str | None]:
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -11,12 +12,14 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from fastjobs.core.carrier import Carrier
 from fastjobs.core.errors import StoreError
 from fastjobs.core.payload import Codec
-from fastjobs.core.request_id import current
-from fastjobs.runtime.crossing import Reference, found, told
+from fastjobs.runtime.carrying import restore
+from fastjobs.runtime.crossing import Reference, found, made, told
 from fastjobs.runtime.current import CurrentJob, running_job
 from fastjobs.runtime.handlers import signature
+from fastjobs.runtime.lines import say_error
 from fastjobs.runtime.threads import outcome
 
 STARTED = b"started"
@@ -44,6 +47,9 @@ class _Reports:
         """The handler has ended."""
         with self._guard:
             self._over = True
+
+
+_made = functools.cache(made)
 
 
 class _Job:
@@ -92,12 +98,23 @@ def _one(
     context = Context()
     reports = _Reports(asked, request["keeps_no_progress"])
     context.run(running_job.set, _Job(CurrentJob(**request["job"], _report=reports.report)))
-    context.run(current.set, request["request_id"])
+    context.run(restore, _carriers(request["carriers"]), request["restored"])
     asked.send_bytes(STARTED)
     try:
         return outcome(context, handler.fn, *values)
     finally:
         reports.end()
+
+
+def _carriers(named: list[list[str]]) -> list[Carrier]:
+    """Those that can be made here. One that can't loses its own part alone."""
+    found: list[Carrier] = []
+    for module, name in named:
+        try:
+            found.append(_made((module, name)))
+        except BaseException as error:  # the app's modules may raise anything as they're imported
+            say_error("a carrier failed, and its part is not restored", error, carrier=name)
+    return found
 
 
 def _end_with_the_app() -> None:

@@ -7,6 +7,7 @@ database has a say in what is imported or called.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import sys
 import types
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
+from fastjobs.core.carrier import Carrier
 from fastjobs.core.errors import RegistrationError, Retry, Snooze
 from fastjobs.core.text import PLACE, error_place, error_text
 
@@ -44,6 +46,29 @@ def found(at: Reference) -> Callable[..., Any]:
     if not isinstance(it, types.FunctionType):
         raise RegistrationError(f"process=True: {module}.{name} is no handler, as another process imports it")
     return it
+
+
+def stand_in(carrier: Carrier) -> Reference | None:
+    """Where a process finds the class that restores for this carrier; None where it could make none of it."""
+    named: object = getattr(carrier, "in_process", None)
+    kind = type(carrier) if named is None else named
+    if not isinstance(kind, type) or "<" in kind.__qualname__:
+        return None
+    if named is None and getattr(carrier, "__dict__", None):
+        return None  # made without what it has here, it would restore something else
+    try:
+        inspect.signature(kind).bind()
+    except (TypeError, ValueError):
+        return None
+    return kind.__module__, kind.__qualname__
+
+
+def made(at: Reference) -> Carrier:
+    """A new one of the class there."""
+    it: Any = importlib.import_module(at[0])
+    for part in at[1].split("."):
+        it = getattr(it, part)
+    return cast("Carrier", it())
 
 
 def told(error: BaseException) -> dict[str, Any]:

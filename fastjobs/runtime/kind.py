@@ -6,13 +6,13 @@ Longer than 300 lines, as half of it says what its public methods promise.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from fastjobs.core.duration import LAST, Seconds, instant, micros
 from fastjobs.core.errors import PushError, QueueError, RegistrationError
-from fastjobs.core.job import NewJob, job_name, kind_name
+from fastjobs.core.job import Alike, NewJob, job_name, kind_name
 from fastjobs.core.options import KindOptions, KindSettings, checked
 from fastjobs.core.payload import Codec
 from fastjobs.core.rate import Limiter, Throttle
@@ -20,6 +20,7 @@ from fastjobs.core.schedule import Missed, Schedule
 from fastjobs.core.unique import key_of
 from fastjobs.runtime.blocking import BlockingPush
 from fastjobs.runtime.crossing import Reference, reference
+from fastjobs.runtime.following import Followed
 from fastjobs.runtime.handlers import Signature, are_apart, signature
 from fastjobs.runtime.pushing import AsyncPush, SyncPush, Unfinished
 from fastjobs.runtime.scheduling import Scheduled, scheduled, take_names
@@ -234,8 +235,9 @@ class Kind(Generic[T]):
         and for the kind's `keep_name` after that job's end, a push of it does nothing and answers None. StoreError
         where the store has no names.
         """
-        queue = self._queue()
-        return (await queue.push([self.job(value, at, after, name=name)]))[0]
+        jobs, followed = self.jobs((value,), at, after, name=name)
+        pushed = self._queue().push(jobs)
+        return (await (pushed if followed is None else followed.awaited(pushed)))[0]
 
     async def push_many(
         self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
@@ -245,9 +247,11 @@ class Kind(Generic[T]):
         Of a unique kind, None stands where a job of that value waits, as one of an equal value before it in the same
         call does.
         """
-        queue = self._queue()
-        jobs = self.jobs(values, at, after)
-        return await queue.push(jobs) if jobs else []
+        jobs, followed = self.jobs(values, at, after)
+        if not jobs:
+            return []
+        pushed = self._queue().push(jobs)
+        return await (pushed if followed is None else followed.awaited(pushed))
 
     @property
     def sync(self) -> BlockingPush[T]:
@@ -275,26 +279,19 @@ class Kind(Generic[T]):
             require(store, self._push_needs, f"kind {self.name!r}")
         return AsyncPush(self, cast("Pusher", pusher), unfinished, store)
 
-    def job(
+    def jobs(
         self,
-        value: T,
+        values: Iterable[T],
         at: datetime | None,
         after: Seconds | None,
         store: Store | None = None,
         *,
         name: str | None = None,
-    ) -> NewJob:
-        """The job a push of this value would push."""
-        job = self.jobs((value,), at, after, store)[0]
-        if name is None:
-            return job
-        require(self._queue().store if store is None else store, Extra.NAMES, "push(name=…)")
-        return job._replace(name=job_name(name), keep_name=self.options.keep_name)
+    ) -> tuple[Sequence[NewJob], Followed | None]:
+        """The jobs a push of these values would push, to `store` or the queue's own, and who follows that push.
 
-    def jobs(
-        self, values: Iterable[T], at: datetime | None, after: Seconds | None, store: Store | None = None
-    ) -> list[NewJob]:
-        """The jobs a push of these values would push, to `store` or the queue's own."""
+        Whoever calls it pushes them, by what follows if there is something, and at once: the push has begun.
+        """
         queue = self._queue()
         if at is not None and after is not None:
             raise PushError("a job is due at= a time or after= a wait, not both")
@@ -307,18 +304,33 @@ class Kind(Generic[T]):
             raise PushError(str(bad)) from None
         if wait and queue.clock.now() + wait > LAST:
             raise PushError(f"after={after!r} is past the year 9999")
-        most = queue.max_payload
-        carried = queue.gather(store)
-        unique = self.options.unique
+        if name is not None:
+            require(queue.store if store is None else store, Extra.NAMES, "push(name=…)")
+            name = job_name(name)
+        unique, most = self.options.unique, queue.max_payload
+        if unique is not None and store is not None:
+            require(store, self._push_needs, f"kind {self.name!r}")
+        payloads = self.codec.dump_all(values, most)
+        if not payloads:
+            return [], None
+        # Last, as nothing of ours can fail between this and the push.
+        carried, followed = queue.gather(store, self.name, len(payloads))
+        keep_name = 0 if name is None else self.options.keep_name
         if unique is None:
+            if len(payloads) > 1:
+                return Alike(self.name, payloads, due, wait, carried), followed
             return [
                 NewJob(
-                    kind=self.name, payload=self.codec.dump(value, most), at=due, after=wait, carried=carried
+                    kind=self.name,
+                    payload=payload,
+                    at=due,
+                    after=wait,
+                    name=name,
+                    keep_name=keep_name,
+                    carried=carried,
                 )
-                for value in values
-            ]
-        if store is not None:
-            require(store, self._push_needs, f"kind {self.name!r}")
+                for payload in payloads
+            ], followed
         return [
             NewJob(
                 kind=self.name,
@@ -329,10 +341,12 @@ class Kind(Generic[T]):
                 latest=unique.latest,
                 at_most=unique.most,
                 one_at_a_time=unique.one_at_a_time,
+                name=name,
+                keep_name=keep_name,
                 carried=carried,
             )
-            for payload in (self.codec.dump(value, most) for value in values)
-        ]
+            for payload in payloads
+        ], followed
 
     def _queue(self) -> Queue:
         if self.queue is None:

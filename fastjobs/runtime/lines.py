@@ -17,6 +17,8 @@ from fastjobs.core.text import LOGGED, error_place, error_text, one_line
 
 log = logging.getLogger("fastjobs")
 
+_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+"""What a record has of its own, and refuses to be given."""
 _BARE = re.compile(r"[A-Za-z0-9._:@/+=,-]+\Z", re.ASCII)
 
 
@@ -30,12 +32,19 @@ def field(name: str, value: object) -> str:
 
 
 def say(level: int, sentence: str, error: BaseException | None = None, /, **fields: object) -> None:
-    """Logs one line; a field that is None is left out."""
+    """Logs one line; a field that is None is left out. The record has the fields too, for JSON."""
     if not log.isEnabledFor(level):
         return
-    told = [field(name, value) for name, value in fields.items() if value is not None]
+    fields = {name: value for name, value in fields.items() if value is not None}
+    told = [field(name, value) for name, value in fields.items()]
     traceback = error if error is not None and log.isEnabledFor(logging.DEBUG) else None
-    log.log(level, " ".join((sentence, *told)), exc_info=traceback, stacklevel=2)
+    extra = {name: _plain(value) for name, value in fields.items() if name not in _RECORD}
+    log.log(level, " ".join((sentence, *told)), exc_info=traceback, stacklevel=2, extra=extra)
+
+
+def _plain(value: object) -> object:
+    """A number as it is, all else as text on one line."""
+    return value if isinstance(value, (int, float)) else one_line(str(value))
 
 
 def say_error(sentence: str, error: BaseException, level: int = logging.ERROR, /, **fields: object) -> None:

@@ -14,6 +14,7 @@ from fastjobs.core.duration import SECOND, moment
 from fastjobs.core.errors import QueueError
 from fastjobs.core.job import FailedJob, JobState, KeptJob
 from fastjobs.core.request_id import carried_id
+from fastjobs.core.trace_id import carried_trace
 
 if TYPE_CHECKING:
     from fastjobs.core.options import KindOptions
@@ -64,6 +65,11 @@ class JobInfo:
     def request_id(self) -> str | None:
         """The ID of the request that pushed it, where that was carried."""
         return carried_id(self.carried)
+
+    @property
+    def trace_id(self) -> str | None:
+        """The id of the trace that it was pushed in, 32 hexadecimal digits, where that was carried."""
+        return carried_trace(self.carried)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

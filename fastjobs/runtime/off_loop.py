@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from fastjobs.clock import Clock
 from fastjobs.core.errors import RegistrationError
-from fastjobs.core.request_id import current
 from fastjobs.core.verdict import Cut
-from fastjobs.runtime.crossing import Reference, found
+from fastjobs.runtime.crossing import Reference, found, stand_in
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.run import Run
 from fastjobs.runtime.settings import Settings
@@ -43,6 +42,8 @@ class OffLoop:
         self._clock: Clock = settings.clock
         self._workers = settings.workers
         self._most_processes = settings.processes
+        self._followers = settings.followers
+        self._stand_ins = [each for each in map(stand_in, settings.carry) if each is not None]
         self._threads: Threads | None = None
         self._processes: Processes | None = None
 
@@ -118,7 +119,7 @@ class OffLoop:
                 with suppress(RuntimeError):  # the loop was closed
                     threads.loop.call_soon_threadsafe(begun)
 
-            work = Work(_request(run, context, at), started, run.report)
+            work = Work(self._request(run, context, at), started, run.report)
             call = Call(threads.loop, Context(), processes.run, work)
             threads.start(call)
             try:
@@ -137,6 +138,38 @@ class OffLoop:
             self._threads = Threads(max(1, self._workers))
         return self._threads
 
+    def _request(self, run: Run, context: Context, at: Reference) -> dict[str, Any]:
+        """What a process is asked to do. The places of functions and classes are the app's own word, as it has them."""
+        if found(at) is not run.kind.handler:
+            raise RegistrationError(
+                f"kind {run.kind.name!r}: process=True imports its handler as {at[0]}.{at[1]}, which is another"
+                " function"
+            )
+        job = run.current()
+        return {
+            "module": at[0],
+            "name": at[1],
+            "payload": run.job.payload,
+            "restored": context.run(self._carry_on, job.carried),
+            "carriers": self._stand_ins,
+            "keeps_no_progress": None if run.reports is None else run.reports.refuses,
+            "job": {
+                "id": job.id,
+                "kind": job.kind,
+                "attempt": job.attempt,
+                "last_error": job.last_error,
+                "carried": dict(job.carried),
+            },
+        }
+
+    def _carry_on(self, carried: Mapping[str, str]) -> dict[str, str]:
+        """What is to be restored in a process: what the job carried, and of Followers what the run itself has."""
+        into = dict(carried)
+        for each in self._followers:
+            with suppress(Exception):  # it would have been told of at the push
+                each.carry(into)
+        return into
+
     async def _outlast(self, run: Run, call: Call) -> None:
         """Returns once the call has finished, or just before its job's hold ends, so that its end can be kept."""
         margin = min(1.0, (run.until - run.deadline) / 4)
@@ -150,26 +183,3 @@ class OffLoop:
                 await call.changed()
             finally:
                 timer.cancel()
-
-
-def _request(run: Run, context: Context, at: Reference) -> dict[str, Any]:
-    """What a process is asked to do. The function's place is the app's own word, as it registered it."""
-    if found(at) is not run.kind.handler:
-        raise RegistrationError(
-            f"kind {run.kind.name!r}: process=True imports its handler as {at[0]}.{at[1]}, which is another function"
-        )
-    job = run.current()
-    return {
-        "module": at[0],
-        "name": at[1],
-        "payload": run.job.payload,
-        "request_id": context.run(current.get),
-        "keeps_no_progress": None if run.reports is None else run.reports.refuses,
-        "job": {
-            "id": job.id,
-            "kind": job.kind,
-            "attempt": job.attempt,
-            "last_error": job.last_error,
-            "carried": dict(job.carried),
-        },
-    }

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast, overload
 
 from fastjobs.core.duration import Seconds
 from fastjobs.core.job import NewJob
+from fastjobs.runtime.following import Followed
 from fastjobs.runtime.waiting import limited
 from fastjobs.store import Pusher, Store, SyncPusher
 
@@ -51,13 +53,17 @@ class SyncPush(Generic[T]):
         name: str | None = None,
     ) -> str | None:
         """As `Kind.push`, kept as the transaction commits, and not at all as it or its savepoint rolls back."""
-        return self._pusher.push([self._kind.job(value, at, after, name=name)])[0]
+        return self._push(*self._kind.jobs((value,), at, after, name=name))[0]
 
     def push_many(
         self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
     ) -> list[str | None]:
         """As `Kind.push_many`, in the transaction."""
-        return self._pusher.push(self._kind.jobs(values, at, after))
+        return self._push(*self._kind.jobs(values, at, after))
+
+    def _push(self, jobs: Sequence[NewJob], followed: Followed | None) -> list[str | None]:
+        push = partial(self._pusher.push, jobs)
+        return push() if followed is None else followed.through(push)
 
 
 class AsyncPush(Generic[T]):
@@ -97,23 +103,25 @@ class AsyncPush(Generic[T]):
 
         It's to be awaited: a commit with a push that never was raises NotAwaited, and doesn't commit.
         """
-        return self._later([self._kind.job(value, at, after, self._store, name=name)], lambda ids: ids[0])
+        jobs, followed = self._kind.jobs((value,), at, after, self._store, name=name)
+        return self._later(jobs, followed, lambda ids: ids[0])
 
     def push_many(
         self, values: Iterable[T], *, at: datetime | None = None, after: Seconds | None = None
     ) -> Coroutine[Any, Any, list[str | None]]:
         """As `Kind.push_many`, in the transaction. It's to be awaited, as `push` is."""
-        return self._later(self._kind.jobs(values, at, after, self._store), lambda ids: ids)
+        return self._later(*self._kind.jobs(values, at, after, self._store), lambda ids: ids)
 
     def _later(
-        self, jobs: Sequence[NewJob], answer: Callable[[list[str | None]], R]
+        self, jobs: Sequence[NewJob], followed: Followed | None, answer: Callable[[list[str | None]], R]
     ) -> Coroutine[Any, Any, R]:
         pusher = self._pusher
         if self._store is not None:  # a transaction's calls are the app's own; a store's have their limit
             pusher = _Limited(self._store)
 
         async def pushed() -> R:
-            return answer(await pusher.push(jobs))
+            push = pusher.push(jobs)
+            return answer(await (push if followed is None else followed.awaited(push)))
 
         text = (
             f"a push of {self._kind.name!r} in this transaction was never awaited, so its job isn't in it:"

@@ -33,6 +33,8 @@ from fastjobs.runtime.carrying import gather
 from fastjobs.runtime.desk import Desk
 from fastjobs.runtime.draining import Drain
 from fastjobs.runtime.fallback import fallback_kind
+from fastjobs.runtime.feed import Feed
+from fastjobs.runtime.following import Followed
 from fastjobs.runtime.handlers import place_of
 from fastjobs.runtime.health import STOPPED, Health
 from fastjobs.runtime.kind import Kind, KindDecorator
@@ -40,6 +42,7 @@ from fastjobs.runtime.kinds import Kinds, chosen
 from fastjobs.runtime.life import Life
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.living import OnCrash, live
+from fastjobs.runtime.observing import Observers
 from fastjobs.runtime.pushing import Unfinished
 from fastjobs.runtime.scheduling import Scheduled, take_names
 from fastjobs.runtime.settings import settings, with_workers
@@ -67,8 +70,8 @@ class Queue(Desk):
     - `hold`: how long at most, in seconds, a job is held between renewals; 120 by default. A job whose process was
       killed runs again once its hold is over: its kind's timeout and 15 s, and never more than this.
     - `carry`: what jobs take from where they're pushed to where they run: `[CarryRequestID()]`.
-    - `observe`: a quick function that is told of each run (a `Ran`) once its end is kept, for metrics. Its errors
-      are logged.
+    - `observe`: a quick function that is told of each run (a `Ran`) once its end is kept, for metrics: `OTelMetrics`,
+      `PrometheusMetrics` or one of the app's own; or a list of them. Its errors are logged.
     - `permanent`: errors that fail a job of any kind at once: exception types, or a predicate.
     - `keep_failed`: how long failed jobs are kept; 30 days by default, and None keeps them for ever. Each instance that
       runs jobs removes those that are older, a few at a time, about once a minute.
@@ -87,7 +90,7 @@ class Queue(Desk):
         grace: Seconds = 10,
         hold: Seconds = 120,
         carry: Sequence[Carrier] = (),
-        observe: Callable[[Ran], object] | None = None,
+        observe: Callable[[Ran], object] | Sequence[Callable[[Ran], object]] | None = None,
         permanent: PermanentIf = (),
         keep_failed: Seconds | None = timedelta(days=30),
         max_payload: int = 256 * 1024,
@@ -117,6 +120,8 @@ class Queue(Desk):
         self._lived = False
         if store is not None:
             self.use(store)
+        if isinstance(self._observe, Observers):
+            self._observe.watch(self)
 
     # Registering.
 
@@ -430,26 +435,37 @@ class Queue(Desk):
         """How many bytes a value may have as JSON."""
         return self._settings.max_payload
 
-    def gather(self, store: Store | None) -> str | None:
-        """What a push carries from the current context: nothing in a store that doesn't keep it.
+    def gather(self, store: Store | None, kind: str, count: int) -> tuple[str | None, Followed | None]:
+        """What a push of so many jobs carries from the current context, and who follows it.
 
-        `store` is the one that is pushed to, None for the queue's own.
+        `store` is the one that is pushed to, None for the queue's own. One that doesn't keep it carries nothing.
         """
-        if not self._settings.carry:
-            return None
+        if not self._settings.carriers:
+            return None, None
         if store is None and (self._store or self._stand_in):
             store = self.store
-        if store is not None and not supports(store, Extra.CARRY):
-            return None
-        return gather(self._settings.carry)
+        keeps = store is None or supports(store, Extra.CARRY)
+        return gather(self._settings.carriers, kind, count, keeps=keeps)
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         """Pushes jobs and wakes the workers."""
         store = self.store
         self._say_if_never_started(jobs[0].kind if jobs else None)
-        ids = await limited(store.push(jobs), "a push")
+        feed, first = self._feed_here(), jobs[0] if jobs else None
+        if feed is None or first is None or first.at is not None or first.after > 0 or first.key is not None:
+            ids = await limited(store.push(jobs), "a push")
+        else:
+            since = feed.beside()
+            ids = await limited(store.push(jobs), "a push")
+            if feed.has(ids, since):
+                return ids
         self.wake()
         return ids
+
+    def _feed_here(self) -> Feed | None:
+        """What claims on this thread's loop."""
+        life = self._life
+        return life.feed if life is not None and life.thread == threading.get_ident() else None
 
     def within(self, tx: object, unfinished: Unfinished) -> tuple[Pusher | SyncPusher, bool]:
         """What pushes through `tx`, and whether it's sync."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fastjobs.core.carrier import unpacked
+from fastjobs.core.carrier import Carrier, FollowedRun, unpacked
 from fastjobs.core.duration import SECOND
+from fastjobs.core.errors import ClaimLost
 from fastjobs.core.job import Job
+from fastjobs.core.marks import Done, Kept, Mark
 from fastjobs.core.request_id import carried_id
-from fastjobs.core.verdict import Cut, Verdict
+from fastjobs.core.trace_id import carried_trace
+from fastjobs.core.verdict import DONE, Cut, Verdict
 from fastjobs.runtime import ending
 from fastjobs.runtime.current import CurrentJob, running_job
 from fastjobs.runtime.kind import Kind
@@ -35,8 +38,8 @@ class Run:
     """A held job: waiting for a worker here, or being run."""
 
     __slots__ = (
-        "cancelled", "carried", "claimed_at", "cut", "deadline", "drive", "ending", "hold", "job", "kind", "off_loop",
-        "renew_at", "reported", "reports", "started", "task", "until", "waited",
+        "cancelled", "carried", "claimed_at", "cut", "deadline", "drive", "ending", "followed", "hold", "job", "kind",
+        "off_loop", "renew_at", "reported", "reports", "started", "task", "trace_id", "until", "waited",
     )  # fmt: skip
 
     def __init__(self, job: Job, kind: Kind[Any], hold: int, claimed_at: float, waited: float) -> None:
@@ -59,6 +62,10 @@ class Run:
         """The task that drives its handler."""
         self.ending: ending.Ending | None = None
         """Its done_in, if its handler called it."""
+        self.followed: Sequence[tuple[Carrier, FollowedRun]] = ()
+        """Who is to be told of its end."""
+        self.trace_id: str | None = None
+        """The trace that it's in, for its log lines, where a follower has said so."""
         self.drive: Drive | None = None
         self.off_loop = False
         """Whether what runs just now is in a thread or a process, so that its task only waits for it."""
@@ -108,12 +115,13 @@ class Run:
 
     def fields(self) -> dict[str, object]:
         """What each log line of the job says."""
-        found = carried_id(self.carried) if self.carried else None
+        carried = self.carried
         return {
             "kind": self.job.kind,
             "job": self.job.id,
             "attempt": self.job.attempts,
-            "request_id": found,
+            "request_id": carried_id(carried) if carried else None,
+            "trace_id": self.trace_id or (carried_trace(carried) if carried else None),
         }
 
     @property
@@ -149,13 +157,51 @@ class Owed:
     error: Exception
 
 
-@dataclass(slots=True)
-class Ended(Generic[R]):
-    """How a run ended, and what becomes of its job."""
+Told = Callable[["Ended[Run]", Kept | None, bool], None]
+"""Gets a run that ended, the store's answer to the mark that was sent for it, or None where there was none in time, and
+whether that was sent more than once after an error, all within its hold."""
 
-    run: R
-    verdict: Verdict
-    took: float
-    """Seconds."""
-    error: BaseException | None = None
-    """What the handler raised, as it raised it."""
+
+def _nobody(ended: Ended[Run], kept: Kept | None, resent: bool) -> None: ...
+
+
+class Ended(Generic[R]):
+    """How a run ended, what becomes of its job, and the mark that's on its way for it.
+
+    One thing rather than three, as a thousand of them wait at a time for their marks to be kept, and each thing more is
+    one more to collect.
+    """
+
+    __slots__ = ("error", "mark", "resent", "run", "sent", "told", "took", "verdict")
+
+    def __init__(self, run: R, verdict: Verdict, took: float, error: BaseException | None = None) -> None:
+        """`took` is in seconds, `error` what the handler raised, as it raised it."""
+        self.run = run
+        self.verdict = verdict
+        self.took = took
+        self.error = error
+        self.mark = verdict.mark
+        """Of its end; None where there's none."""
+        self.sent: Mark | None = None
+        """What is on its way: its end's mark, or the question whether that was committed."""
+        self.told: Told = _nobody
+        """Who gets the answer."""
+        self.resent = False
+
+    def change(self, verdict: Verdict) -> None:
+        """Something else becomes of its job."""
+        self.verdict, self.mark = verdict, verdict.mark
+
+    @property
+    def failed_by(self: Ended[Run]) -> Exception | None:
+        """What the run failed with; None where nothing did, as of one that was stopped with the queue."""
+        if self.run.cut is Cut.LOST:
+            return ClaimLost("its hold ran out, and another claim has the job")
+        return None if self.run.cut is Cut.STOP else self.verdict.error
+
+
+def done(run: Run, took: float) -> Ended[Run]:
+    """The end of a handler that returned in time."""
+    ended = Ended(run, DONE, took)
+    ended.mark = Done(run.job.id, run.job.claim)
+    return ended

@@ -17,9 +17,10 @@ from typing import Any, cast
 from fastjobs.clock import Clock
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import PayloadError
+from fastjobs.core.outcome import Outcome
 from fastjobs.core.rate import Limiter
 from fastjobs.core.verdict import Cut, cancelled, not_begun, not_its_turn, refused, unreadable, verdict
-from fastjobs.runtime import driving
+from fastjobs.runtime import driving, following
 from fastjobs.runtime.carrying import restore
 from fastjobs.runtime.deadlines import Deadlines
 from fastjobs.runtime.driving import Drive
@@ -29,7 +30,7 @@ from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.off_loop import OffLoop
 from fastjobs.runtime.progress import Reports
 from fastjobs.runtime.rates import Refused
-from fastjobs.runtime.run import FAR, Ended, Owed, Run
+from fastjobs.runtime.run import FAR, Ended, Owed, Run, done
 from fastjobs.runtime.settings import Settings
 from fastjobs.runtime.watching import Watch
 
@@ -57,17 +58,32 @@ class Runner:
         self._off_loop.close()
         self._watch.close()
 
-    async def job(self, run: Run, task: asyncio.Task[Any] | None = None) -> Ended[Run]:
+    def job(self, run: Run, task: asyncio.Task[Any] | None = None) -> Coroutine[Any, Any, Ended[Run]]:
         """Runs the job's handler in the current task; raises nothing that the handler raised.
 
         `task` is that one, where the caller knows: before Python 3.12 to ask for it costs a system call.
         """
+        return self._followed(run, task) if self._settings.followers else self._job(run, task)
+
+    async def _followed(self, run: Run, task: asyncio.Task[Any] | None) -> Ended[Run]:
+        try:
+            ended = await self._job(run, task)
+        except BaseException:  # it's left behind, and put back
+            following.end(run, Outcome.RETRIED, None)
+            raise
+        if run.followed and (run.ending is None or not run.ending.sent):
+            following.end(run, ended.verdict.outcome, ended.failed_by)
+        # Of a done_in nobody knows here what becomes of the job: its end is told once the store has said so.
+        return ended
+
+    async def _job(self, run: Run, task: asyncio.Task[Any] | None) -> Ended[Run]:
         kind, job = run.kind, run.job
         if run.cancelled:  # while an earlier claim had it, or in the moment before its worker began with it
             return Ended(run, cancelled(job), 0.0)
         try:
             value = kind.codec.load(job.payload)
         except PayloadError as error:
+            self._context(run, followed=True)
             return Ended(run, unreadable(job, error), 0.0, error)
         if kind.limiter is not None:
             ended = await self._limited(run, kind.limiter, task)
@@ -84,6 +100,8 @@ class Runner:
         if run.ending is not None:
             return self._ended_in(run, run.ending.error(raised), raised)
         took = self._clock.monotonic() - run.started
+        if raised is None and run.cut is None and not run.cancelled:
+            return done(run, took)
         chance = 0.0 if raised is None else self._clock.random()
         made = verdict(job, kind.options, raised, run.verdict_cut, chance, self._settings.permanent)
         return Ended(run, made, took, raised)
@@ -135,15 +153,19 @@ class Runner:
             say_error("on_fail was not run, as the payload doesn't fit", unfit, **run.fields())
             return
         run.cut, run.ending = None, in_on_fail()
-        if kind.failed_takes_value:
-            raised = await self._drive(run, kind.failed_is_async, failed, value, error, held=False)
-        else:
-            raised = await self._drive(run, kind.failed_is_async, failed, error, held=False)
+        raised: BaseException | None = None
+        values = (value, error) if kind.failed_takes_value else (error,)
+        try:
+            raised = await self._drive(run, kind.failed_is_async, failed, *values, held=False)
+        except BaseException as left:
+            following.end(run, None, left)
+            raise
         cut: Cut | None = run.cut
         if cut is Cut.TIMEOUT:
             raised = TimeoutError(f"ran over its kind's timeout of {kind.options.timeout / SECOND:g} s")
         elif cut is Cut.STOP and raised is not None:
             raised = TimeoutError("was stopped with the queue")
+        following.end(run, None, raised)
         if raised is not None:
             say_error("on_fail failed", raised, **run.fields())
 
@@ -165,9 +187,7 @@ class Runner:
         if task is None:
             task = asyncio.current_task()
             assert task is not None
-        context = run.context()
-        if self._settings.carry:
-            context.run(restore, self._settings.carry, run.carried)
+        context = self._context(run, followed=seconds is None, on_fail=not held)
         run.task, run.started = task, self._clock.monotonic()
         run.reports = self._reports if held else None
         in_process = run.kind.reference if held and seconds is None else None
@@ -209,6 +229,15 @@ class Runner:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
         return raised
+
+    def _context(self, run: Run, *, followed: bool, on_fail: bool = False) -> Context:
+        """A fresh context with what the job carried. With `followed` its run begins in it."""
+        context = run.context()
+        if self._settings.carry:
+            context.run(restore, self._settings.carry, run.carried)
+            if followed and self._settings.followers:
+                context.run(following.begin, self._settings.followers, run, on_fail)
+        return context
 
     def _begin(self, run: Run, more: float) -> None:
         """Its time begins now, and it may take so many seconds more than its timeout."""

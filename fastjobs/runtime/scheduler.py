@@ -59,13 +59,18 @@ class Scheduler:
         *,
         opened: Callable[[], Awaitable[None]],
         due_in: Callable[[float], None],
+        pushed: Callable[[str, int], object] = lambda kind, count: None,
     ) -> None:
-        """`opened` sees to it that the store is; `due_in` is told in how many seconds a job that was pushed is due."""
+        """`opened` sees to it that the store is; `due_in` is told in how many seconds a job that was pushed is due.
+
+        `pushed` is told of the kind of each job that was pushed, and that it's one.
+        """
         self._store = store
         self._clock = clock
         self._schedules = schedules
         self._opened = opened
         self._due_in = due_in
+        self._pushed = pushed
         self._outage = Outage(clock, "schedules", min(max(poll, 1.0), LOOK))
         self._since: dict[str, datetime] = {}
         """When each schedule without a run was first looked at: what came due before doesn't run."""
@@ -141,8 +146,10 @@ class Scheduler:
     async def _push(self, each: Scheduled, runs: Sequence[datetime], now: datetime) -> None:
         for due in runs:
             run = each.run(due)
-            if await limited(self._store.push_run(run), "a run") and run.job.at is not None:
-                self._due_in(max(run.job.at - instant(now), 0) / SECOND)
+            if await limited(self._store.push_run(run), "a run"):
+                self._pushed(run.job.kind, 1)
+                if run.job.at is not None:
+                    self._due_in(max(run.job.at - instant(now), 0) / SECOND)
 
     def _bad(self, each: Scheduled, error: BaseException) -> None:
         """Tells of a schedule that raised, or answered what none may: at once, and then once a minute."""

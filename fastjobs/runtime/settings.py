@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from fastjobs.clock import Clock
-from fastjobs.core.carrier import Carrier
+from fastjobs.core.carrier import Carrier, Follower
 from fastjobs.core.duration import SECOND, Seconds, micros
 from fastjobs.core.errors import RegistrationError
 from fastjobs.core.options import PermanentIf, Predicate, predicate
 from fastjobs.core.outcome import Ran
 from fastjobs.runtime.handlers import is_async
+from fastjobs.runtime.observing import CountedPushes, observers
 
 STORE_LIMIT = 10.0
 """How many seconds a store's call may take."""
@@ -33,7 +35,13 @@ class Settings:
     hold: int
     """Microseconds."""
     carry: tuple[Carrier, ...]
+    carriers: tuple[tuple[Carrier, Follower | None], ...]
+    """Each, and itself again where it also follows each push and each run; and those who count pushes."""
+    followers: tuple[Follower, ...]
+    """Those that do."""
     observe: Callable[[Ran], object] | None
+    pushed: Callable[[str, int], None]
+    """Told how many jobs of which kind were pushed other than by a push that `carriers` follow."""
     permanent: Predicate | None
     keep_failed: int | None
     """Microseconds; None for ever."""
@@ -55,7 +63,7 @@ def settings(
     grace: Seconds,
     hold: Seconds,
     carry: Sequence[Carrier],
-    observe: Callable[[Ran], object] | None,
+    observe: Callable[[Ran], object] | Sequence[Callable[[Ran], object]] | None,
     permanent: PermanentIf,
     keep_failed: Seconds | None,
     max_payload: int,
@@ -79,16 +87,24 @@ def settings(
             )
         if isinstance(each, type):
             raise RegistrationError(f"carry= takes carriers, not their classes: {each.__name__}()")
-        if is_async(each.carry) or is_async(each.restore):
+        called = ["carry", "restore"]
+        if getattr(each, "pushing", None) is not None:
+            called += ["pushing", "running", "unseen"]
+        for name in called:
+            if not callable(getattr(each, name, None)):
+                raise RegistrationError(
+                    f"carry= takes a carrier with a pushing for a Follower, and {each!r} has no {name}"
+                )
+        if any(is_async(getattr(each, name)) for name in called):
             raise RegistrationError(
-                f"carry= takes carriers, whose carry and restore are called and not awaited: {each!r} has an async one"
+                f"carry= takes carriers, whose {', '.join(called[:-1])} and {called[-1]} are called and not awaited:"
+                f" {each!r} has an async one"
             )
-    if observe is not None and not callable(observe):
-        raise RegistrationError(f"observe= is a function of a Ran, not {observe!r}")
-    if observe is not None and is_async(observe):
-        raise RegistrationError(
-            "observe= is called and not awaited, so it's a plain function, not an async one"
-        )
+    observed_by = observers(observe)
+    carriers = [(each, _follower(each)) for each in carry]
+    if observed_by is not None and observed_by.counts_pushes:
+        pushes = CountedPushes(observed_by.pushed)
+        carriers.append((pushes, pushes))
     try:
         return Settings(
             workers=workers,
@@ -97,7 +113,10 @@ def settings(
             grace=micros(grace, "grace") / SECOND,
             hold=micros(hold, "hold", least=100_000),
             carry=tuple(carry),
-            observe=observe,
+            carriers=tuple(carriers),
+            followers=tuple(found for each in carry if (found := _follower(each)) is not None),
+            observe=observed_by,
+            pushed=_nothing if observed_by is None else observed_by.pushed,
             permanent=predicate(permanent, "permanent="),
             keep_failed=None if keep_failed is None else micros(keep_failed, "keep_failed"),
             max_payload=max_payload,
@@ -107,6 +126,14 @@ def settings(
         raise
     except ValueError as bad:
         raise RegistrationError(str(bad)) from None
+
+
+def _nothing(kind: str, count: int) -> None:
+    """Nobody counts."""
+
+
+def _follower(carrier: Carrier) -> Follower | None:
+    return None if getattr(carrier, "pushing", None) is None else cast("Follower", carrier)
 
 
 def with_workers(settings: Settings, workers: int | None) -> Settings:

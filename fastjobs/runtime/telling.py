@@ -14,6 +14,7 @@ from fastjobs.core.marks import GiveBack, Kept, TryAgain
 from fastjobs.core.outcome import Outcome, Ran
 from fastjobs.core.text import error_place, error_text
 from fastjobs.core.verdict import Cut
+from fastjobs.runtime import following
 from fastjobs.runtime.lines import at, log, say, say_error
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.settings import Settings
@@ -29,6 +30,8 @@ class Teller:
     def ended(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> Owed | None:
         """A run's mark was answered. What is owed to its job, if anything; a run that wasn't kept is not told of."""
         verdict, run = ended.verdict, ended.run
+        if run.followed:
+            following.end(run, verdict.outcome, ended.failed_by)
         if kept is None:
             return None
         if kept is Kept.LOST:
@@ -58,6 +61,8 @@ class Teller:
     def done_in(self, ended: Ended[Run]) -> None:
         """A job was done by its handler's own commit, whatever became of the handler then."""
         run, raised = ended.run, ended.error
+        if run.followed:
+            following.end(run, Outcome.DONE, None)
         if raised is not None and run.cut is not Cut.STOP:
             say(
                 logging.WARNING,

@@ -97,8 +97,11 @@ class Runs:
                 f"attempt= is one of the attempts of kind {kind.name!r}, 1 to {most}, not {attempt!r}"
             )
         payload = kind.codec.dump(value, self._queue.max_payload)
-        new = NewJob(kind=kind.name, payload=payload, carried=self._queue.gather(None))
+        carried, followed = self._queue.gather(None, kind.name, 1)
+        new = NewJob(kind=kind.name, payload=payload, carried=carried)
         job, now = self._store.hold_one(new, attempt)
+        if followed is not None:
+            followed.through(lambda: [job.id])
         self._own.add(job.id)
         try:
             await self._queue.draining().run_one(job, now)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import ContextVar
 from typing import Any
 
 from fastjobs.core import request_id
 from fastjobs.core.errors import RegistrationError
+from fastjobs.runtime.handlers import is_async
+from fastjobs.runtime.lines import say_error
 
 # What ASGI says of these; Starlette's own aliases say the same, and this needs no Starlette.
 _Scope = MutableMapping[str, Any]
@@ -28,15 +31,36 @@ class RequestIDMiddleware:
     background tasks and sync code, `request.state.request_id` has it too, and the response says it in `header`,
     in place of what a route has set there. `CarryRequestID` takes it on to jobs.
 
+    `use_existing` is where another middleware, outside of this one, has put the ID already: a ContextVar, as
+    asgi-correlation-id's `correlation_id`, or a function that answers it or None. One that is plain is this request's
+    ID, whatever a header says, and the response's header is that middleware's to set.
+
     The server's answer to an error that nothing handled is made outside all middleware: a handler for `Exception`
     reads `request.state.request_id`, and that response has the header only where this wraps the app as a whole,
-    `app = RequestIDMiddleware(FastAPI(…))`. Raises RegistrationError for a `header` that is no header's name.
+    `app = RequestIDMiddleware(FastAPI(…))`. Raises RegistrationError for a `header` that is no header's name, and a
+    `use_existing` that is nothing to ask.
     """
 
-    def __init__(self, app: _ASGIApp, *, header: str = "X-Request-ID", trust: bool = True) -> None:
+    def __init__(
+        self,
+        app: _ASGIApp,
+        *,
+        header: str = "X-Request-ID",
+        trust: bool = True,
+        use_existing: ContextVar[str | None] | Callable[[], str | None] | None = None,
+    ) -> None:
         if not _HEADER.match(header):
             raise RegistrationError(f"RequestIDMiddleware: header is the name of a header, not {header!r}")
+        if isinstance(use_existing, ContextVar):
+            variable = use_existing
+            use_existing = lambda: variable.get(None)  # noqa: E731
+        if use_existing is not None and (not callable(use_existing) or is_async(use_existing)):
+            raise RegistrationError(
+                "RequestIDMiddleware: use_existing is a ContextVar, or a plain function that answers the ID or None,"
+                f" not {use_existing!r}"
+            )
         self.app = app
+        self._existing: Callable[[], str | None] | None = use_existing
         self._header = header.lower().encode("ascii")
         self._trust = trust
 
@@ -44,7 +68,8 @@ class RequestIDMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        id = self._inbound(scope) or request_id.new_id()
+        existing = None if self._existing is None else self._from(self._existing)
+        id = existing or self._inbound(scope) or request_id.new_id()
         answered = (self._header, id.encode("ascii"))
 
         async def answer(message: _Message) -> None:
@@ -57,9 +82,16 @@ class RequestIDMiddleware:
         scope.setdefault("state", {})["request_id"] = id
         token = request_id.current.set(id)
         try:
-            await self.app(scope, receive, answer)
+            await self.app(scope, receive, answer if existing is None else send)
         finally:
             request_id.current.reset(token)
+
+    def _from(self, existing: Callable[[], str | None]) -> str | None:
+        try:
+            return request_id.plain_or_none(existing())
+        except Exception as error:
+            say_error("use_existing= of RequestIDMiddleware failed, and the request's ID is another", error)
+            return None
 
     def _inbound(self, scope: _Scope) -> str | None:
         if not self._trust:

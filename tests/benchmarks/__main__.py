@@ -1,6 +1,6 @@
 """Runs the benchmarks, one contestant after another, round by round, and prints what was seen.
 
-    python -m tests.benchmarks [cron drain … pg-drain …] [--database postgres] [--rounds 5] [--folder FOLDER]
+    python -m tests.benchmarks [cron carrying drain … pg-drain …] [--database postgres] [--rounds 5] [--folder FOLDER]
 
 With no names, every table of each database; with --database, its own, whose names may then leave `pg-` out.
 Trust the ratios, which are taken within each round, rather than the rates: other work on the machine moves these.

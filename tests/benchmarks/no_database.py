@@ -26,6 +26,26 @@ TABLES = {
             Ratio("rate", "cron_fastjobs", "cron_cronsim", "times cronsim's rate"),
         ),
     ),
+    "carrying": Table(
+        "What carriers add to a push and its run: the request's ID and the trace",
+        (
+            Row(
+                "carrying",
+                1000,
+                "µs a job, of a Memory",
+                ("tests.benchmarks.carrying", "carrying"),
+                optional=True,
+            ),
+        ),
+        (
+            ("without", "the job without carriers", ".1f"),
+            ("api", "added without an SDK", ".1f"),
+            ("off", "added, sampled away", ".1f"),
+            ("on", "added, recorded", ".1f"),
+            ("bare", "the same spans, by the SDK alone", ".1f"),
+            ("ratio", "recorded by that", ".2f"),
+        ),
+    ),
 }
 
 

@@ -97,7 +97,7 @@ async def test_a_claim_that_fails_at_any_of_its_statements_costs_its_job_nothing
     store: SQLStore, path: Path, clock: Clock, code: int, attempts: int
 ) -> None:
     # Held by a worker that was lost: with one attempt the claim fails it, with two it takes it.
-    await store.push([Queue(store).kind("mail")(_nothing).job(None, None, None)])
+    await store.push(Queue(store).kind("mail")(_nothing).jobs([None], None, None)[0])
     assert len((await store.claim([MAIL], 1)).jobs) == 1
     clock.advance(3)
     before, failures = _row(path), 0

@@ -70,6 +70,57 @@ def test_it_says_for_how_long_they_are_kept(shop: Shop, keep: str, told: str) ->
     assert shop.typed("jobs")[1].startswith(f"1 job failed for good, and is kept {told}:\n")
 
 
+async def _of_requests(app: Any) -> None:
+    for request, user in (("abc-1", 1), ("abc-10", 2), ("abc-1", 3), (None, 4)):
+        token = current.set(request)
+        await app.verify.push(app.Mail(user=user, email="ann@example.com"))
+        current.reset(token)
+
+
+def test_a_requests_jobs_are_listed_alone_where_its_id_is_given(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_PAGE", 1)
+    monkeypatch.setattr(listing, "_PAGE_WHOLE", 1)
+
+    async def failed(app: Any) -> None:
+        await _of_requests(app)
+        await app.q.drain()
+        await _of_requests(app)
+
+    shop.do(failed)
+    code, out, _ = shop.typed("jobs", "--request", "abc-1")
+    assert code == 0
+    assert out.startswith(
+        "2 jobs of request abc-1 failed for good, and are kept for 30 days:\n\n  3  verify-mail"
+    )
+    assert [line.split()[0] for line in out.splitlines() if "which failed at" in line] == ["3", "1"]
+    _, out, _ = shop.typed("jobs", "--request", "abc-1", "--limit", "1")
+    assert out.startswith(
+        "jobs of request abc-1 failed for good, and are kept for 30 days. The latest 1:\n\n  3  "
+    )
+    assert out.endswith("There are more: --limit 10 lists as many, and --all lists all.\n")
+    _, out, _ = shop.typed("jobs", "--request", "abc-1", "--all", "--json")
+    assert [json.loads(line)["id"] for line in out.splitlines()] == ["3", "1"]
+    _, out, _ = shop.typed("jobs", "--request", "abc-10", "--waiting", "verify-mail")
+    assert out.startswith("1 job of verify-mail of request abc-10 waits:\n\n  6  verify-mail")
+    assert shop.typed("jobs", "--request", "abc-2") == (
+        0,
+        "no job of request abc-2 has failed for good\n",
+        "",
+    )
+    assert shop.typed("jobs", "--request", "abc-2", "--json") == (0, "", "")
+
+
+def test_what_is_no_requests_id_is_a_mistake(shop: Shop) -> None:
+    code, out, err = shop.typed("jobs", "--request", "abc 1\x1b[2J")
+    assert (code, out) == (2, "")
+    assert "--request is the ID of a request" in err
+    assert "\x1b" not in err
+    code, _, err = shop.typed("jobs", "retry", "1", "--request", "abc-1")
+    assert (code, "retry takes no --request" in err) == (2, True)
+
+
 def test_where_there_are_more_than_are_listed_it_says_how_many_and_how_to_see_them(shop: Shop) -> None:
     shop.do(lambda app: fail(app, 5))
     code, out, _ = shop.typed("jobs", "--limit", "2")
@@ -274,6 +325,7 @@ job 1  verify-mail, failed: it failed for good at {WHEN}, after 2 attempts
         "lost": 0,
         "error": "ConnectionRefusedError: smtp.example.com:587: connection refused",
         "request_id": "abc-1",
+        "trace_id": None,
         "carried": {"request_id": "abc-1"},
         "name": "welcome-1",
         "unique": False,

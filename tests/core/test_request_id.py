@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 
 import pytest
 
+from fastjobs import RegistrationError
 from fastjobs.core.request_id import CarryRequestID, carried_id, current, new_id, plain, request_id
 
 
@@ -64,3 +65,33 @@ def test_one_that_was_edited_in_the_table_is_not_restored() -> None:
         return request_id()
 
     assert copy_context().run(job) is None
+
+
+def test_another_librarys_variable_is_carried_from_and_set_again() -> None:
+    theirs: ContextVar[str | None] = ContextVar("theirs", default=None)
+    unset: ContextVar[str | None] = ContextVar("unset")
+    into: dict[str, str] = {}
+
+    def push(id: str | None, ours: str | None = None) -> dict[str, str]:
+        into: dict[str, str] = {}
+        theirs.set(id)
+        current.set(ours)
+        CarryRequestID(use_existing=theirs).carry(into)
+        return into
+
+    def job(carried: dict[str, str]) -> tuple[str | None, str | None]:
+        CarryRequestID(use_existing=theirs).restore(carried)
+        return request_id(), theirs.get()
+
+    assert copy_context().run(push, "abc") == {"request_id": "abc"}
+    assert copy_context().run(push, "theirs", "ours") == {"request_id": "ours"}
+    assert copy_context().run(push, "a\nb") == {}
+    copy_context().run(CarryRequestID(use_existing=unset).carry, into)
+    assert into == {}
+    assert copy_context().run(job, {"request_id": "abc"}) == ("abc", "abc")
+    assert copy_context().run(job, {"request_id": "a\nb"}) == (None, None)
+
+
+def test_a_use_existing_that_could_not_be_set_again_is_refused() -> None:
+    with pytest.raises(RegistrationError, match="use_existing is a ContextVar"):
+        CarryRequestID(use_existing=lambda: "abc")  # type: ignore[arg-type]  # pyright: ignore

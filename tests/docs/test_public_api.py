@@ -14,11 +14,12 @@ import fastjobs
 ROOT = Path(__file__).parent.parent.parent
 
 PUBLIC = """
-    Cancelled Carrier CarryError CarryRequestID ClaimLost Cron Every Extra FastjobsError Health InTx JobInfo
-    JobState Kind KindInfo Kinds Limiter LostWorker Memory NotAwaited NotCommitted OutOfAttempts Outcome
+    Cancelled Carrier CarryError CarryRequestID CarryTrace ClaimLost Cron Every Extra FastjobsError Follower Health
+    InTx JobInfo JobState Kind KindInfo Kinds Limiter LostWorker Memory NotAwaited NotCommitted OutOfAttempts Outcome
     PayloadError Permanent PushError Queue QueueError Ran RegistrationError RequestIDMiddleware Retry SQLStore
     Schedule ScheduleError Snooze Store StoreError StoreTimeout SyncInTx Throttle Unique current_job
-    jobs_in_tx lifespan raw request_id sqlite supports
+    add_log_fields jobs_in_tx lifespan raw request_id sqlite supports LogFilter
+    OTelMetrics PrometheusMetrics
 """
 
 
@@ -45,7 +46,7 @@ def test_each_public_method_says_what_it_promises(name: str) -> None:
         method
         for method in methods
         if not method.startswith("_")
-        and not hasattr(fastjobs.Carrier, method)  # what its Protocol says holds for it
+        and not hasattr(fastjobs.Follower, method)  # what its Protocol says holds for it
         and not inspect.getdoc(getattr(found, method))
     ]
     assert bare == []
@@ -62,18 +63,22 @@ def test_a_star_import_gives_the_public_list() -> None:
     assert set(fastjobs.__all__) <= set(names)
 
 
-def test_a_missing_package_names_the_extra_to_install() -> None:
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("SQLStore", "sqlalchemy", "sqlite"), ("CarryTrace", "opentelemetry", "otel")],
+)
+def test_a_missing_package_names_the_extra_to_install(name: str, package: str, extra: str) -> None:
     program = (
-        "import sys; sys.modules['sqlalchemy'] = None\n"  # as where it isn't installed
+        f"import sys; sys.modules['{package}'] = None\n"  # as where it isn't installed
         "import fastjobs\n"
-        "try: fastjobs.SQLStore\n"
+        f"try: fastjobs.{name}\n"
         "except ImportError as error: print(error)\n"
     )
     told = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
     ).stdout
     assert (
-        told == 'fastjobs.SQLStore needs sqlalchemy, which isn\'t installed: pip install "fastjobs[sqlite]"\n'
+        told == f'fastjobs.{name} needs {package}, which isn\'t installed: pip install "fastjobs[{extra}]"\n'
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 import os
 import re
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -360,3 +362,63 @@ def test_the_readiness_route_answers_200_while_the_queue_is_well_and_503_while_i
         assert (well.status_code, well.json()["ok"], well.json()["workers"]) == (200, True, 4)
     stopped = TestClient(snippet.app).get("/ready")  # without its lifespan
     assert (stopped.status_code, stopped.json()["running"]) == (503, False)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("snippet", ["carrying"], indirect=True)
+async def test_the_carrying_program_writes_each_tenants_report(
+    snippet: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await snippet.main()
+    assert capsys.readouterr().out == "May of acme\nMay of umbrella\n"
+
+
+TRACED = """
+import importlib.util, sys, threading
+from fastapi.testclient import TestClient
+import fastjobs
+
+spec = importlib.util.spec_from_file_location("traced", sys.argv[1])
+traced = importlib.util.module_from_spec(spec)
+sys.modules["traced"] = traced
+spec.loader.exec_module(traced)
+ended, handler = threading.Event(), traced.welcome.handler
+
+async def told(user):
+    await handler(user)
+    ended.set()
+
+traced.welcome.handler = told
+with TestClient(traced.app) as client:
+    assert client.post("/register").json() == {"job": "1"}
+    assert ended.wait(20)
+traced.provider.shutdown()
+"""
+
+
+def test_the_tracing_program_shows_the_tree_that_its_page_shows(tmp_path: Path) -> None:
+    # In a process of its own, as it sets the SDK up for all of it.
+    told = run_in(tmp_path, "-c", TRACED, str(SNIPPETS / "tracing.py"))
+    spans: list[dict[str, Any]] = []
+    decoder = json.JSONDecoder()
+    while told.strip():
+        span, end = decoder.raw_decode(told.lstrip())
+        spans.append(span)
+        told = told.lstrip()[end:]
+    names = {span["context"]["span_id"]: span["name"] for span in spans}
+    edges = sorted((span["name"], names.get(span["parent_id"])) for span in spans)
+    ours = [(name, parent) for name, parent in edges if name.startswith(("process", "smtp"))]
+    assert ours == [
+        ("process welcome-mail", "send welcome-mail"),
+        ("process welcome-mail", "send welcome-mail"),
+        ("smtp", "process welcome-mail"),
+        ("smtp", "process welcome-mail"),
+    ]
+    runs = [span["attributes"] for span in spans if span["name"] == "process welcome-mail"]
+    assert sorted((run["fastjobs.attempt"], run["fastjobs.outcome"]) for run in runs) == [
+        (1, "retried"),
+        (2, "done"),
+    ]
+    if ("send welcome-mail", "fastapi.endpoint") in edges:  # from FastAPI 0.142 on
+        assert ("fastapi.endpoint", "POST /register") in edges
+        assert len({span["context"]["trace_id"] for span in spans}) == 1

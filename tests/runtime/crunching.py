@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
+import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, MutableMapping
+from contextvars import ContextVar
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -19,6 +22,51 @@ kinds = fastjobs.Kinds()
 class Order(BaseModel):
     do: str
     path: Path | None = None
+
+
+tenant: ContextVar[str] = ContextVar("tenant", default="none")
+theme: ContextVar[str] = ContextVar("theme", default="none")
+colour: ContextVar[str] = ContextVar("colour", default="none")
+
+
+class CarryTenant:
+    """One that has nothing of its own."""
+
+    def carry(self, into: MutableMapping[str, str]) -> None:
+        into["tenant"] = tenant.get()
+
+    def restore(self, carried: Mapping[str, str]) -> None:
+        tenant.set(carried["tenant"])
+
+
+class RestoreTheme:
+    """What stands for a CarryTheme in a process."""
+
+    def carry(self, into: MutableMapping[str, str]) -> None: ...
+
+    def restore(self, carried: Mapping[str, str]) -> None:
+        theme.set(carried["theme"])
+
+
+class CarryTheme(RestoreTheme):
+    in_process = RestoreTheme
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def carry(self, into: MutableMapping[str, str]) -> None:
+        into["theme"] = self.name
+
+
+class CarryColour:
+    def __init__(self, name: str = "blue") -> None:
+        self.name = name
+
+    def carry(self, into: MutableMapping[str, str]) -> None:
+        into["colour"] = self.name
+
+    def restore(self, carried: Mapping[str, str]) -> None:
+        colour.set(self.name)
 
 
 class Odd(Exception):
@@ -43,6 +91,22 @@ def crunch(order: Order) -> Awaitable[None] | None:
             job = fastjobs.current_job()
             told = f"{job.kind} {job.attempt} {job.last_error} {fastjobs.request_id()} {os.getpid()} {os.getppid()}"
             order.path.write_text(told)
+        case "context":
+            from opentelemetry.baggage import get_all
+            from opentelemetry.trace import get_current_span
+
+            assert order.path is not None
+            span = get_current_span().get_span_context()
+            here = {
+                "request": fastjobs.request_id(),
+                "tenant": tenant.get(),
+                "theme": theme.get(),
+                "colour": colour.get(),
+                "trace": [span.trace_id, span.span_id],
+                "baggage": dict(get_all()),
+                "sdk": "opentelemetry.sdk" in sys.modules,
+            }
+            order.path.write_text(json.dumps(here))
         case "raise":
             raise ValueError("no such image")
         case "odd":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import os
 import signal
 import subprocess
@@ -15,10 +16,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from opentelemetry.baggage import set_baggage
+from opentelemetry.context import attach
 
 from fastjobs import (
     Cancelled,
     CarryRequestID,
+    CarryTrace,
     Extra,
     Kinds,
     LostWorker,
@@ -33,6 +37,7 @@ from fastjobs.runtime.crossing import told, untold
 from tests.runtime import crunching
 from tests.runtime.crunching import Odd, Order
 from tests.runtime.test_threads import until
+from tests.telemetry.spans import Spans, context
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 ROOT = Path(__file__).parents[2]
@@ -103,6 +108,47 @@ async def test_a_handler_in_a_process_has_its_job_and_each_end_is_its_jobs_own(
     assert all(isinstance(run.error, LostWorker) for run in lost)
     assert (tmp_path / "8").read_text().split()[4] != pid
     assert is_gone(int((tmp_path / "8").read_text().split()[4]))  # with the queue
+
+
+async def test_carriers_restore_in_the_process_too_where_their_classes_can_be_made_there(
+    seen: list[Ran], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Local(crunching.CarryTenant): ...
+
+    spans = Spans()
+    carry = [
+        CarryRequestID(),
+        CarryTrace(tracer_provider=spans.provider, baggage=True),
+        crunching.CarryTenant(),
+        crunching.CarryTheme("dark"),  # it names one that stands for it
+        crunching.CarryColour("red"),  # and this one has something of its own, and names none
+        Local(),
+    ]
+    queue = a_queue(seen, processes=1, carry=carry)
+    crunch = queue._kinds["crunch"]
+    current.set("req-7")
+    crunching.tenant.set("acme")
+    attach(set_baggage("user", "ada"))
+    async with queue.running():
+        with spans.tracer.start_as_current_span("request"):
+            await crunch.push(Order(do="context", path=tmp_path / "told"))
+        await long_until(lambda: seen)
+    assert [ran.outcome for ran in seen] == [Outcome.DONE]
+    there = json.loads((tmp_path / "told").read_text())
+    process = context(spans.one("process crunch"))
+    assert spans.tree()["process crunch"] == "send crunch"
+    assert there == {
+        "request": "req-7",
+        "tenant": "acme",
+        "theme": "dark",
+        "colour": "none",
+        "trace": [
+            process.trace_id,
+            process.span_id,
+        ],  # the run's own span: its spans there are children of it
+        "baggage": {"user": "ada"},
+        "sdk": False,
+    }
 
 
 async def test_one_that_runs_over_its_timeout_is_killed_alone_and_an_idle_one_that_died_costs_nothing(

@@ -266,7 +266,7 @@ def test_whatever_it_is_given_a_push_pushes_or_raises_an_error_of_its_own(
 ) -> None:
     for kind in (mails(Bare()), ticks(Bare())):
         try:
-            job = kind.job(value, at, after)
+            (job,), _ = kind.jobs((value,), at, after)
         except (PushError, PayloadError):
             continue
         assert job.at is None or FIRST <= job.at <= LAST

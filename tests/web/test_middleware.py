@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator, Iterator, MutableMapping
 from typing import Any
 
 import pytest
+import structlog
+from asgi_correlation_id import CorrelationIdMiddleware, correlation_id
 from fastapi import BackgroundTasks, Depends, FastAPI, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
@@ -274,6 +277,104 @@ async def test_a_response_that_leaves_its_headers_out_gets_the_id() -> None:
 
     _, sent = await called(RequestIDMiddleware(app), headers=[(b"X-Request-Id", b"abc-1")])
     assert sent == [b"abc-1"]
+
+
+# Beside another library's middleware.
+
+
+def test_asgi_correlation_ids_id_is_the_requests_and_is_said_once() -> None:
+    app = new_app(use_existing=correlation_id)
+    app.add_middleware(CorrelationIdMiddleware)  # added last, so it's the outer one
+    client = TestClient(app)
+    made = answered(client)
+    assert re.fullmatch("[0-9a-f]{32}", made)
+    inbound = "0123456789abcdef0123456789abcdef"
+    assert answered(client, {"X-Request-ID": inbound}) == inbound
+    assert answered(client, {"X-Request-ID": "not-a-uuid"}) != "not-a-uuid"  # by its rules, not by ours
+
+
+def test_what_structlog_has_bound_is_the_requests_id() -> None:
+    app = new_app(use_existing=lambda: structlog.contextvars.get_contextvars().get("request_id"))
+    bound: list[object] = ["from-structlog"]
+
+    class Binds:
+        def __init__(self, app: Any) -> None:
+            self.app = app
+
+        async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+            with structlog.contextvars.bound_contextvars(request_id=bound[0]):
+                await self.app(scope, receive, send)
+
+    app.add_middleware(Binds)
+    client = TestClient(app)
+    response = client.get("/id", headers={"X-Request-ID": "from-the-client"})
+    assert response.json() == {"id": "from-structlog", "state": "from-structlog"}
+    # What isn't plain is none, and the header or a new one takes its place.
+    for bad in ("a\nb", "", 7, None, "x" * 129):
+        bound[0] = bad
+        assert answered(client, {"X-Request-ID": "from-the-client"}) == "from-the-client"
+        assert NEW.match(answered(client))
+
+
+def test_an_existing_id_is_a_websockets_too() -> None:
+    app = new_app(use_existing=correlation_id)
+    app.add_middleware(CorrelationIdMiddleware)
+
+    @app.websocket("/ws")
+    async def socket(ws: WebSocket) -> None:
+        await ws.accept()
+        await ws.send_json([request_id(), correlation_id.get()])
+        await ws.close()
+
+    with TestClient(app).websocket_connect("/ws") as ws:
+        ours, theirs = ws.receive_json()
+        assert ours == theirs
+
+
+def test_a_use_existing_that_raises_costs_no_request(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> str:
+        raise LookupError("no\nID")
+
+    assert answered(TestClient(new_app(use_existing=fails)), {"X-Request-ID": "abc-1"}) == "abc-1"
+    (line,) = caplog.messages
+    assert line.startswith("use_existing= of RequestIDMiddleware failed")
+    assert "\n" not in line
+
+
+async def _late() -> str:
+    return "x"
+
+
+@pytest.mark.parametrize("use_existing", ["correlation_id", 7, _late], ids=["text", "number", "async"])
+def test_a_use_existing_that_cannot_be_asked_is_refused(use_existing: Any) -> None:
+    async def app(*_: object) -> None: ...
+
+    with pytest.raises(RegistrationError, match="use_existing is a ContextVar, or a plain function"):
+        RequestIDMiddleware(app, use_existing=use_existing)
+
+
+def test_asgi_correlation_ids_id_goes_to_the_jobs_and_back_into_its_own_variable() -> None:
+    seen: list[object] = []
+    done = threading.Event()
+    q = fastjobs.Queue(fastjobs.Memory(), carry=[fastjobs.CarryRequestID(use_existing=correlation_id)])
+
+    @q.kind("mail")
+    async def mail() -> None:
+        seen.append((request_id(), correlation_id.get()))
+        done.set()
+
+    app = FastAPI(lifespan=fastjobs.lifespan(q))
+    app.add_middleware(CorrelationIdMiddleware)  # and none of ours
+
+    @app.post("/")
+    async def route() -> None:
+        await mail.push()
+
+    id = "0123456789abcdef0123456789abcdef"
+    with TestClient(app) as client:
+        client.post("/", headers={"X-Request-ID": id})
+        assert done.wait(10)
+    assert seen == [(id, id)]
 
 
 async def called(app: Any, headers: list[tuple[bytes, bytes]] | None = None) -> tuple[int, list[bytes]]:

@@ -123,7 +123,8 @@ class Opened:
 
     def in_transaction(self, work: Callable[[Connection], _T]) -> _T:
         """Does the work in a transaction, committed after it."""
-        with self._engine.connect() as connection, connection.begin():
+        # Not by Engine.connect, which an app's tracing may have wrapped for every engine there is.
+        with Connection(self._engine) as connection, connection.begin():
             return work(connection)
 
 

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Connection, Engine, make_url
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import StaticPool
 
@@ -55,12 +56,16 @@ class Opened:
         self.gate: Gate = gate(self.key)
         # Over the same connection: what's written once for all databases runs here as SQLAlchemy. It never
         # begins, commits or closes anything, as that is the writer's to do.
-        self.engine = create_engine("sqlite://", creator=lambda: _Lent(self.raw), poolclass=StaticPool)
+        # Not by create_engine and Engine.connect, which an app's tracing may have wrapped for every engine there is.
+        dialect = SQLiteDialect_pysqlite(dbapi=SQLiteDialect_pysqlite.import_dbapi())
+        lend: Callable[[], Any] = lambda: _Lent(self.raw)  # noqa: E731
+        pool = StaticPool(lend, dialect=dialect)
+        self.engine = Engine(pool, dialect, make_url("sqlite://"), hide_parameters=True)
 
     @contextlib.contextmanager
     def core(self) -> Generator[Connection, None, None]:
         """A SQLAlchemy connection inside the transaction that's open here, if one is."""
-        with self.engine.connect() as connection:
+        with Connection(self.engine) as connection:
             yield connection
 
     def begin(self) -> None:
