@@ -78,6 +78,7 @@ def _parameters(name: str) -> tuple[object, ...]:
         "runs": ('["nightly"]',),
         "note_run": ("nightly", 5),
         "insert": ("mail", "1", 5, 5, None, b"k", b"k", b"k", 5, "n", 5),
+        "insert_unique": ("mail", "1", 5, 5, None, b"k", None),
         "named": ("n", "n", 5),
         "waiting": ("mail", b"k"),
         "move": (5, 1),
@@ -126,9 +127,14 @@ async def test_no_statement_of_a_claim_or_a_mark_reads_all_jobs(
             reads = [
                 step for step in steps if re.match(r"(SCAN|SEARCH) (fastjobs_(?!kinds)|[jphwn]\b)", step)
             ]
-            assert reads or name in ("insert", "keep_name", "hold_back", "take_places", "note_run"), (
-                f"{name}: {steps}"
-            )
+            assert reads or name in (
+                "insert",
+                "insert_unique",
+                "keep_name",
+                "hold_back",
+                "take_places",
+                "note_run",
+            ), f"{name}: {steps}"
             assert all(step.startswith("SEARCH") for step in reads), f"{name}: {steps}"
             assert not any("TEMP B-TREE FOR ORDER" in step for step in steps), f"{name}: {steps}"
     finally:
