@@ -207,8 +207,10 @@ BEGIN
       -- Another claim has a kind's row: there may be places left once it has taken its own.
       v_again := 1;
     END IF;
-    SELECT array_agg(a.kind), array_agg(a.term) INTO v_kinds, v_terms FROM unnest(v_kinds, v_terms) a(kind, term)
-    WHERE p_at_once[a.term] IS NULL OR a.kind = ANY (v_locked);
+    IF cardinality(v_locked) < cardinality(v_kinds) THEN
+      SELECT array_agg(a.kind), array_agg(a.term) INTO v_kinds, v_terms FROM unnest(v_kinds, v_terms) a(kind, term)
+      WHERE p_at_once[a.term] IS NULL OR a.kind = ANY (v_locked);
+    END IF;
   END IF;
 
   FOREACH v_priority IN ARRAY p_levels LOOP

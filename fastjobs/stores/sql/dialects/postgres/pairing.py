@@ -154,9 +154,10 @@ class _Pair:
                 if not link.is_answer(error):
                     raise
             else:
-                marks.settle(kept)
+                # The claim's first, so that the next job starts before the end of the last is told of.
                 if claimed is not None:
                     pairing.claimed(wanted, claimed)
+                marks.settle(kept)
             marks, wanted = self._awaited()
         if marks is not None:
             try:
