@@ -51,7 +51,7 @@ class JobInfo:
     unique: bool
     """Whether its kind was unique as it was pushed."""
     stop_asked: bool
-    """Whether it runs and was asked to stop, by a cancel."""
+    """Whether it was cancelled while it ran: it stops, or waits to be removed. False once it has failed."""
     progress: Any | None
     """What its handler last reported by `current_job().progress(…)`."""
     behind: str | None

@@ -76,14 +76,15 @@ async def test_a_row_stays_small_however_often_its_job_fails_and_tells_of_its_la
 async def test_a_row_stays_small_through_two_thousand_attempts_with_the_longest_error_and_progress(
     sqlite: SQLStore, clock: Clock
 ) -> None:
-    await sqlite.push([NewJob(kind="photo", payload='"x"', carried='{"request_id": "1"}')])
+    (id,) = await sqlite.push([NewJob(kind="photo", payload='"x"', carried='{"request_id": "1"}')])
+    assert id is not None
     terms = Claimable(kind="photo", hold=60_000_000, attempts=20_000)
     for n in range(2_000):
         (job,) = (await sqlite.claim([terms], 1)).jobs
         if n % 100 == 0:
             await sqlite.progress([(job.id, job.claim, '"' + "x" * 1000 + '"')])
         await sqlite.mark([TryAgain(job.id, job.claim, 0, f"{n} " + "é" * 5_000)])
-    found = await sqlite.job(job.id)
+    found = await sqlite.job(id)
     assert found is not None
     assert found.attempts == 2_000
     assert len((found.error or "").encode()) <= 4096
