@@ -352,7 +352,7 @@ class Cancelled(Enum):
     REMOVED = "removed"
     """It waited, and is gone."""
     ASKED = "asked"
-    """It's held: whoever holds it is asked to stop it."""
+    """It's held: whoever holds it is asked to stop it, and no later claim runs it."""
     BUSY = "busy"
     """Someone's open transaction has the row. Nothing changed; ask again."""
     NOT_THERE = "not there"
@@ -367,13 +367,20 @@ class CancelStore(Store, Protocol):
 
         What is removed has its key and name let go as by `Done`, and the next of its key woken; a mark of it is LOST.
         Each `Extend` of a job that was asked to stop is kept and answers STOP, and `asked` names it. A job whose hold
-        has run out counts as one that waits. A stop that was asked of one claim says nothing to the next: each claim
-        begins without. An id given twice is answered as by two cancels, one after the other.
+        has run out counts as one that waits. An id given twice is answered as by two cancels, one after the other.
+
+        A stop outlives the claim that it was asked of: each later one returns the job with `stop_asked`, for its
+        worker to remove it. A mark that has such a job wait leaves it due as it was, and its key to others. One that
+        fails for good is kept as any other, and `run_again` ends the stop. Others hear of a cancel that lets the next
+        of a key go as of a push (LISTEN).
         """
         ...
 
     async def asked(self, held: Sequence[tuple[str, int]]) -> set[str]:
-        """Of these jobs, each with its claim, the ids of those whose claim was asked to stop. A read alone."""
+        """Of these jobs, each with its claim, the ids of those that were asked to stop and whose claim has them still.
+
+        A read alone.
+        """
         ...
 
 

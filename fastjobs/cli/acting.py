@@ -18,7 +18,8 @@ _PAGE = 500
 _GONE = "there's no such job: it's done, was removed, or never was"
 _CANCELLED = {
     Cancelled.REMOVED: "it waited, and is removed",
-    Cancelled.ASKED: "it runs, and is asked to stop: its handler is cancelled within seconds, and the job is removed",
+    Cancelled.ASKED: "it runs, and is asked to stop: an async handler is cancelled within seconds, a def in a thread"
+    " ends where it looks at current_job().cancelled, and the job is removed",
 }
 
 

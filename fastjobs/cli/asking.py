@@ -22,6 +22,10 @@ _BUGS = (AssertionError, AttributeError, NameError, TypeError, LookupError, Recu
 """What no database raises as it's down: where it was raised has to be seen."""
 
 
+class NoFile(Exception):
+    """The queue's SQLite file isn't there: opened, it would be made, with no job in it, in a wrong folder mostly."""
+
+
 def ask(target: Target, order: Callable[[Queue], Awaitable[int]]) -> int:
     """Carries out the order with the queue's store open and nothing running, and answers the exit code."""
 
@@ -32,10 +36,25 @@ def ask(target: Target, order: Callable[[Queue], Awaitable[int]]) -> int:
                     f"{target.named} keeps its jobs in a Memory, which is in the app's own process and ends with it:"
                     " from another there is nothing to see. Ask it there, as by await q.failed()"
                 )
+            check_file(target.queue)
             async with target.queue.running(run=False):
                 return await order(target.queue)
 
     return outcome(target, asked)
+
+
+def check_file(queue: Queue) -> None:
+    """Raises NoFile where the store would make its SQLite file as it's opened."""
+    if isinstance(queue.store, Memory):
+        return
+    from fastjobs.stores.sql.store import SQLStore  # not before it's needed: it loads SQLAlchemy
+
+    path = queue.store.missing_file() if isinstance(queue.store, SQLStore) else None
+    if path is not None:
+        raise NoFile(
+            f"{path} isn't there, and the app makes it as it starts. If it has run, its URL's path is relative,"
+            " perhaps: then do this in the folder that the app runs in"
+        )
 
 
 async def check_kind(queue: Queue, kind: str) -> None:
@@ -60,6 +79,8 @@ def outcome(target: Target, asked: Callable[[], Awaitable[int]]) -> int:
         raise
     except (RegistrationError, QueueError) as wrong:  # a StoreError is one
         raise Mistake(f"{target.named}: {wrong}") from None
+    except NoFile as absent:
+        tell(f"the store of {target.named} can't be asked: {absent}")
     except LifespanFailed as failed:
         tell(f"the app's lifespan failed: {lifespan_error(failed)}")
     except _BUGS:

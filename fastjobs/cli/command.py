@@ -37,19 +37,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     typed = _parser().parse_args(argv)
     order = cast("Callable[[object], int]", typed.order)
     try:
-        code = order(typed)
+        try:
+            code = order(typed)
+        except Mistake as mistake:
+            printing.tell(str(mistake))
+            code = 2
+        except KeyboardInterrupt:
+            code = 1
         printing.flush()
-    except Mistake as mistake:
-        printing.tell(str(mistake))
-        return 2
     except printing.ReaderGone:
         printing.give_up_output()
         return 0
     except printing.Unwritable as why:
         printing.give_up_output()
         printing.tell(f"the output can't be written: {why}")
-        return 1
-    except KeyboardInterrupt:  # as the app was being imported, say
         return 1
     return code
 

@@ -94,8 +94,9 @@ def _number(text: str) -> int:
 
 def _order(typed: argparse.Namespace) -> int:
     words: list[str] = typed.words
-    if len(words) == 1 and words[0].isdecimal():
-        raise Mistake(f"what is to become of job {words[0]}? Look at it by: fastjobs jobs show {words[0]}")
+    if words and words[-1].isdecimal() and len(words) == 1 + names_something(words[0]):
+        look = " ".join([*words[:-1], "show", words[-1]])
+        raise Mistake(f"what is to become of job {words[-1]}? Look at it by: fastjobs jobs {look}")
     queue, action, rest = one_of(words, ACTIONS)
     for kind in (typed.kind, typed.waiting, typed.held):
         if kind is not None:
@@ -109,7 +110,9 @@ def _order(typed: argparse.Namespace) -> int:
     if queue is None and rest and names_something(rest[0]):
         raise Mistake(f"the queue comes first, as in: fastjobs jobs {rest[0]} {action} …")
     _of_lists(typed, action)
-    which = _which(action, rest, typed.kind)
+    which = _which(
+        action, rest, typed.kind, f"fastjobs jobs {queue} {action}" if queue else f"fastjobs jobs {action}"
+    )
     target = target_typed(typed, queue)
     if action == "show":
         return ask(target, lambda queue: acting.show(queue, which.ids, as_json=typed.json))
@@ -139,19 +142,17 @@ def _of_lists(typed: argparse.Namespace, action: str) -> None:
             raise Mistake(f"{action} takes no {option}{instead}")
 
 
-def _which(action: str, rest: Sequence[str], kind: str | None) -> Which:
+def _which(action: str, rest: Sequence[str], kind: str | None, typed: str) -> Which:
     ids = list(dict.fromkeys(rest))
     every = "all" in ids
     if action not in acting.OF_MANY:
         if not ids or every:
-            raise Mistake(f"{action} takes the ids of jobs, as in: fastjobs jobs {action} 42")
+            raise Mistake(f"{action} takes the ids of jobs, as in: {typed} 42")
         return Which(ids, None, False)
     if every and len(ids) > 1:
         raise Mistake(f"{action} takes ids or all, not both: {' '.join(rest)}")
     if kind is not None and ids and not every:
         raise Mistake(f"{action} takes ids or --kind, not both: {' '.join(rest)} and {kind}")
     if not ids and kind is None:
-        raise Mistake(
-            f"{action} takes the ids of failed jobs, or all, or --kind, as in: fastjobs jobs {action} 42"
-        )
+        raise Mistake(f"{action} takes the ids of failed jobs, or all, or --kind, as in: {typed} 42")
     return Which([] if every else ids, kind, every or kind is not None)

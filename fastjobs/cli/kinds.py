@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from fastjobs.cli import telling
 from fastjobs.cli.asking import ask
-from fastjobs.cli.mistake import Mistake
+from fastjobs.cli.mistake import Mistake, Unnamed
 from fastjobs.cli.parsing import EXITS, QUEUE, Commands, add_app, add_queue, kind_typed, target_typed
 from fastjobs.cli.printing import harmless, out, out_json
-from fastjobs.cli.target import Target
+from fastjobs.cli.target import Target, names_something
 from fastjobs.cli.telling import number_of, short
 from fastjobs.runtime.looking import KindInfo
 from fastjobs.runtime.queue import Queue
@@ -108,7 +108,14 @@ def _pausing(typed: argparse.Namespace) -> int:
     if not 1 <= len(words) <= 2:
         raise Mistake(f"{typed.word} takes one kind, as in: fastjobs {typed.word} app:q mail")
     name = kind_typed(words[-1])
-    target = target_typed(typed, words[0] if len(words) == 2 else None)
+    try:
+        target = target_typed(typed, words[0] if len(words) == 2 else None)
+    except Unnamed:
+        if names_something(
+            name
+        ):  # a kind's name may have a colon, too, so it's asked once no queue was named
+            raise Mistake(f"which kind? It comes last, as in: fastjobs {typed.word} {name} mail") from None
+        raise
     paused: bool = typed.paused
 
     async def pause(queue: Queue) -> int:

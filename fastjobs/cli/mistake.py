@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class Mistake(Exception):
     """An order that can't be carried out as it stands: told in one line, with exit code 2."""
+
+
+class Unnamed(Mistake):
+    """Nothing has named the queue."""

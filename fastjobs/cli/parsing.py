@@ -46,7 +46,11 @@ class Parser(argparse.ArgumentParser):
             taken += [each for each in left if not each.startswith("-")]
             left = [each for each in left if each.startswith("-")]
         if left and self.get_default("order") is not None:
-            self.error(f"there is no {' '.join(left)}")  # with its own usage, not that of all commands
+            # With its own usage, not that of all commands.
+            options = [each for each in left if each.startswith("-")]
+            if options:
+                self.error(f"there is no {' '.join(options)}")
+            self.error(f"one word too many: {' '.join(left)}")
         return typed, left
 
 

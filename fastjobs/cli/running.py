@@ -58,7 +58,7 @@ def _order(typed: argparse.Namespace) -> int:
     at_the_very_end(lambda: process[0].exit if process else None)  # before the app registers its own
     target = target_typed(typed, typed.queue)
     named, queue, app = target.named, target.queue, target.app
-    if not queue.kinds:
+    if not queue.kinds and not queue.has_fallback:
         raise Mistake(f"{named} has no kinds: is the module imported that registers them?")
     kinds = None if typed.kinds is None else [each.strip() for each in typed.kinds.split(",") if each.strip()]
     try:
@@ -134,6 +134,8 @@ class Process:
             running = self._queue.running(on_crash=self._crashed, workers=self._workers, kinds=self._kinds)
             await stack.enter_async_context(running)
             kinds = ", ".join(sorted(chosen(self._queue.kinds, self._kinds)))
+            if self._queue.has_fallback and self._kinds is None:
+                kinds = f"{kinds}, and all others" if kinds else "all"
             say(logging.INFO, "running", queue=self._named, workers=self._workers, kinds=kinds)
             await asyncio.Event().wait()
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
-from fastjobs.cli.asking import entered, outcome
+from fastjobs.cli.asking import check_file, entered, outcome
 from fastjobs.cli.mistake import Mistake
 from fastjobs.cli.parsing import QUEUE, Commands, add_app, target_typed
 from fastjobs.cli.printing import out
@@ -65,6 +65,7 @@ def _order(typed: argparse.Namespace) -> int:
 
     async def asked() -> int:
         async with entered(target):
+            check_file(queue)
             if found is None:
                 return await _tell(queue, as_json=typed.json)
             if isinstance(queue.store, Memory):
@@ -170,7 +171,8 @@ def _lines(told: dict[str, Any]) -> str:
     more = "" if told["missed"] == "once" else f" missed={told['missed']}"
     more += f" jitter={told['jitter']:g}s" if told["jitter"] else ""
     lines = [f"{told['name']}  kind={told['kind']} zone={told['zone']}{more}", f"  {told['words']}"]
-    lines.append(f"  last pushed {told['last'] or 'none'}")
+    # Mostly a time to come, as a run is pushed ahead: so it's the run's, and not that of its push.
+    lines.append(f"  last pushed {'none' if told['last'] is None else 'the run of ' + told['last']}")
     if "error" in told:
         lines.append(f"  failed: {told['error']}")
     elif not told["next"]:

@@ -14,10 +14,11 @@ import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from fastjobs.cli.hosting import App
-from fastjobs.cli.mistake import Mistake
+from fastjobs.cli.mistake import Mistake, Unnamed
 from fastjobs.core.errors import QueueError
 from fastjobs.runtime.queue import Queue
 
@@ -63,17 +64,18 @@ def target_of(queue: str | None, app: str | None) -> Target:
 def queue_named(argument: str | None) -> tuple[str, Queue]:
     """The queue and how it was named: by the argument, else by FASTJOBS_QUEUE, else by pyproject.toml.
 
-    A Mistake where nothing names one, or what is named is no queue. What the app raises as it's imported comes out.
+    Unnamed where nothing names one, and a Mistake where what is named is no queue. What the app raises as it's
+    imported comes out.
     """
     named = argument or os.environ.get(ENVIRONMENT) or _configured(Path("pyproject.toml"), "queue", "app:q")
     if not named:
-        raise Mistake(
-            f"which queue? Name it as module:queue, as in: fastjobs run app:q; or by {ENVIRONMENT}, or in"
+        raise Unnamed(
+            f"which queue? It comes first, as module:queue, such as app:q; or name it by {ENVIRONMENT}, or in"
             ' pyproject.toml:  [tool.fastjobs]  queue = "app:q"'
         )
     found = thing(named, "a queue", "app:q")
     if not isinstance(found, Queue):
-        raise Mistake(f"{named} is no queue but {_kind_of(found)}")
+        raise Mistake(f"{named} is no queue but {_kind_of(found)}{_beside(named, found)}")
     return named, found
 
 
@@ -118,10 +120,11 @@ def thing(named: str, what: str, example: str) -> Any:
         try:
             found = getattr(found, name)
         except AttributeError:
-            names = cast("dict[str, object]", vars(module))
-            queues = [each for each, value in names.items() if isinstance(value, Queue)]
-            hint = f"; it has {', '.join(f'{module_name}:{each}' for each in queues)}" if queues else ""
-            raise Mistake(f"{module_name} has no {path}{hint}") from None
+            if (whole := _submodule(module_name, path, here)) is not None:
+                dotted = f"{module_name}.{path}"
+                raise Mistake(f"{dotted} is a module: write {_queues_of(whole) or f'{dotted}:q'}") from None
+            queues = _queues_of(module)
+            raise Mistake(f"{module_name} has no {path}{f'; it has {queues}' if queues else ''}") from None
     if not called:
         if inspect.isfunction(found) and what == "a queue":
             raise Mistake(f"{named} is a function: call it by {named}()")
@@ -157,6 +160,31 @@ def _imported(name: str, here: str) -> Any:
         raise Mistake(f"there is no module {missing.name!r} in {here} or installed") from None
 
 
+def _submodule(module: str, path: str, here: str) -> ModuleType | None:
+    try:
+        found: ModuleType = _imported(f"{module}.{path}", here)
+    except Mistake:
+        return None
+    return found
+
+
+def _queues_of(module: ModuleType) -> str:
+    names = cast("dict[str, object]", vars(module))
+    return ", ".join(f"{module.__name__}:{each}" for each, value in names.items() if isinstance(value, Queue))
+
+
+def _beside(named: str, found: object) -> str:
+    """The queues that there are where something else was named."""
+    module, colon, _ = named.partition(":")
+    where = (
+        found
+        if isinstance(found, ModuleType)
+        else sys.modules.get(module if colon else named.rpartition(".")[0])
+    )
+    queues = "" if where is None else _queues_of(where)
+    return f"; there is {queues}" if queues else ""
+
+
 def _instead(named: str) -> str:
     module, _, rest = named.partition(":")
     if module.endswith(".py") or "/" in module:
@@ -166,7 +194,8 @@ def _instead(named: str) -> str:
 
 
 def _kind_of(found: object) -> str:
-    return f"a {type(found).__name__}"
+    name = type(found).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
 def _configured(file: Path, key: str, example: str) -> str | None:

@@ -70,7 +70,9 @@ def failed_lines(job: JobInfo) -> str:
 def kept_lines(job: JobInfo) -> str:
     """A job that waits or runs, in a list: its value, what it failed with last, and why it's where it is."""
     told = f"  {harmless(job.id)}  {harmless(job.kind)}, pushed at {at(job.pushed_at)}{_pushed_by(job, '')}"
-    return _listed(told, job, None if job.error and job.error in job.why else job.error, job.why)
+    # A job that is to be tried again has its error in the reason.
+    last = None if job.error is None or job.error in job.why else f"last error: {job.error}"
+    return _listed(told, job, last, job.why)
 
 
 def _pushed_by(job: JobInfo, pushed: str = ", pushed") -> str:

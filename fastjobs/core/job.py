@@ -83,6 +83,8 @@ class Job(NamedTuple):
     error: str | None = None
     """What its latest attempt failed with."""
     carried: str | None = None
+    stop_asked: bool = False
+    """Whether it was cancelled while an earlier claim held it, so that this one is only to remove it (CANCEL)."""
 
 
 class FailedJob(NamedTuple):
@@ -144,7 +146,8 @@ class KeptJob(NamedTuple):
     has_key: bool
     """Whether it was pushed with a key (UNIQUE)."""
     stop_asked: bool
-    """Whether the claim that holds it was asked to stop (CANCEL); False unless it's HELD."""
+    """Whether it was cancelled while it was held (CANCEL): it's removed as that claim ends, or else by the next. False
+    once it has FAILED."""
     progress: str | None
     """What its handler last said of how far it is, as JSON text (PROGRESS)."""
     behind: str | None

@@ -34,7 +34,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class TryAgain:
-    """The attempt failed and stays counted: due again `after` microseconds from the store's now, with its error."""
+    """The attempt failed and stays counted: due again `after` microseconds from the store's now, with its error.
+
+    One that was asked to stop stays due as it was: the next claim removes it.
+    """
 
     id: str
     claim: int
@@ -56,7 +59,7 @@ class GiveBack:
     """The claim is undone: its attempt is taken back, and its key is had again unless another job has it now.
 
     `after` is None for due as it was, else due that many microseconds from the store's now. An `error` takes
-    the place of the one kept before; None leaves that.
+    the place of the one kept before; None leaves that. One that was asked to stop stays due as it was, without its key.
     """
 
     id: str

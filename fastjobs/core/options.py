@@ -45,6 +45,16 @@ class KindSettings(TypedDict, total=False):
     """Run the handler, a plain `def` of a module, in a process of the queue's own: for CPU work. Default False."""
 
 
+class FallbackSettings(TypedDict, total=False):
+    """The keywords of `@q.fallback(…)`: as those of a kind."""
+
+    attempts: int
+    backoff: Backoff | None
+    timeout: Seconds
+    permanent: PermanentIf
+    priority: int
+
+
 Predicate = Callable[[BaseException], bool]
 
 

@@ -16,7 +16,8 @@ class Outcome(StrEnum):
     FAILED = "failed"
     """It failed for good: at its last attempt, or by a permanent error."""
     HELD_BACK = "held back"
-    """It wasn't an attempt: the handler snoozed, or its kind's rate held it back before it started."""
+    """It wasn't an attempt: the handler snoozed, or its kind's rate, or the queue's stop, held it back before it
+    started."""
     CANCELLED = "cancelled"
     """Someone cancelled the job as it ran, or was about to, and it's removed."""
 

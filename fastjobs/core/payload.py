@@ -107,7 +107,13 @@ class Codec(Generic[T]):
             checked: T = self._adapter.validator.validate_python(value)
             return checked
         except Exception as bad:  # a type's own validator may raise anything
-            what = f"the value, of type {type(value).__name__}, doesn't fit its kind's type"
+            name = type(value).__name__
+            if self.empty:
+                raise PayloadError(
+                    f"kind {self.kind!r}: its handler takes no value, and this push has one, of type {name}",
+                    kind=self.kind,
+                ) from None
+            what = f"the value, of type {name}, doesn't fit its kind's type"
             raise self._unfit(bad, what) from None
 
     def _text(self, checked: T, most: int, *, by_alias: bool) -> str:

@@ -46,7 +46,7 @@ class Verdict:
     remark: str = ""
     """Something wrong beside the job's end, for the log."""
     rated: bool = False
-    """Whether its rate held it back, so that its handler never began."""
+    """Whether it was held back before it started, so that its handler never began."""
 
 
 def verdict(
@@ -125,6 +125,11 @@ def refused(job: Job, kind_for: int) -> Verdict:
 def not_its_turn(job: Job, after: int | None) -> Verdict:
     """Its value's rate has no place: it waits so long, and no attempt is counted."""
     return Verdict(GiveBack(job.id, job.claim, after), Outcome.HELD_BACK, rated=True)
+
+
+def not_begun(job: Job) -> Verdict:
+    """The queue stops before its handler began: it goes back as it was, and no attempt is counted."""
+    return Verdict(GiveBack(job.id, job.claim), Outcome.HELD_BACK, rated=True)
 
 
 def unreadable(job: Job, error: PayloadError) -> Verdict:

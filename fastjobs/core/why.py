@@ -5,6 +5,11 @@ from __future__ import annotations
 from fastjobs.core.duration import moment
 from fastjobs.core.job import JobState, KeptJob
 from fastjobs.core.options import KindOptions
+from fastjobs.core.text import one_line
+
+_CANCELLED = "it's cancelled: the next claim removes it"
+_ERROR = 200
+"""The most characters of an error in a sentence; the job has it whole."""
 
 
 def why(job: KeptJob, options: KindOptions | None) -> str:
@@ -15,7 +20,7 @@ def why(job: KeptJob, options: KindOptions | None) -> str:
         case JobState.HELD:
             return _held(job)
         case JobState.PARKED:
-            return _paused_too(job, _parked(job))
+            return _paused_too(job, _CANCELLED if job.stop_asked else _parked(job))
         case JobState.WAITING:
             return _waits(job, options)
 
@@ -33,7 +38,8 @@ def told(unix_micros: int) -> str:
 def _held(job: KeptJob) -> str:
     until = job.held_until or 0
     if until <= job.now:
-        return f"its worker was lost: its hold ran out at {told(until)}, and the next claim takes it"
+        then = "removes it, as it's cancelled" if job.stop_asked else "takes it"
+        return f"its worker was lost: its hold ran out at {told(until)}, and the next claim {then}"
     if job.stop_asked:
         return f"it was asked to stop, and runs until its handler has ended: {_attempt(job, until)}"
     return f"it runs: {_attempt(job, until)}"
@@ -50,9 +56,12 @@ def _parked(job: KeptJob) -> str:
 
 
 def _waits(job: KeptJob, options: KindOptions | None) -> str:
+    if job.stop_asked:
+        return _paused_too(job, _CANCELLED)
     if job.run_at > job.now:
         if job.attempts and job.error is not None:
-            return _paused_too(job, f"it failed, and is tried again at {told(job.run_at)}: {job.error}")
+            failed_with = one_line(job.error, _ERROR)
+            return _paused_too(job, f"it failed, and is tried again at {told(job.run_at)}: {failed_with}")
         return _paused_too(job, f"it waits for its time, {told(job.run_at)}")
     if job.kind_paused:
         return f"its kind is paused, until it's resumed: fastjobs resume {job.kind}"
@@ -61,7 +70,7 @@ def _waits(job: KeptJob, options: KindOptions | None) -> str:
     if options is None:
         return "no handler of its kind here: it waits for an instance that has one"
     if options.at_once is not None and job.kind_held >= options.at_once:
-        return f"{job.kind_held} of its kind run, as many as at_once lets"
+        return f"{job.kind_held} of its kind run{'s' * (job.kind_held == 1)}, as many as at_once lets"
     # A throttle's places are counted where they're taken, and whether there is one left isn't read for this.
     rate = "" if options.rate is None else ", or for its rate"
     return f"it is due since {told(job.run_at)}, and waits for a free worker{rate}"

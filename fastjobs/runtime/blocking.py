@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from fastjobs.core.blocked import waits
 from fastjobs.core.duration import Seconds
 from fastjobs.core.errors import QueueError, StoreTimeout
 from fastjobs.core.job import NewJob
@@ -72,10 +73,13 @@ class BlockingPush(Generic[T]):
         try:
             asyncio.get_running_loop()
         except RuntimeError:
+            pass  # and not the push itself: what it raises would be told as raised while this was handled
+        else:
+            raise QueueError(
+                f"kind {self._kind.name!r}: sync.push would block this thread's event loop; write await kind.push(…)"
+            )
+        with waits():
             return push_blocking(self._queue, jobs)
-        raise QueueError(
-            f"kind {self._kind.name!r}: sync.push would block this thread's event loop; write await kind.push(…)"
-        )
 
 
 def push_blocking(queue: Queue, jobs: Sequence[NewJob]) -> list[str | None]:
@@ -107,6 +111,11 @@ def block(queue: Desk, call: Callable[[], Coroutine[Any, Any, T]], what: str) ->
         pass
     else:
         raise QueueError(f"q.sync.{what} would block this thread's event loop; write await q.{what}(…)")
+    with waits():
+        return _answered(queue, call, what)
+
+
+def _answered(queue: Desk, call: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
     loop = queue.loop
     if loop is None or not loop.is_running():
         return _run(call())

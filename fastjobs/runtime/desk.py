@@ -42,6 +42,9 @@ class Desk(ABC):
     def kinds(self) -> Mapping[str, Kind[Any]]:
         """The kinds with a handler here, by name."""
 
+    _fallback: Kind[Any] | None
+    """What handles the others."""
+
     @property
     @abstractmethod
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -135,8 +138,9 @@ class Desk(ABC):
         - ASKED: it's held. Its async handler is cancelled, on whichever instance runs it: in this process at once,
           in others within two seconds or `poll`, whichever is longer. A process of its own is ended. A `def` handler
           goes on, and sees `current_job().cancelled`. Whatever the handler raises then, the job is removed, and its
-          on_fail isn't run; one that returns is done. Where its attempt fails in the moment before its instance has
-          heard of it, the job may wait to be tried again.
+          on_fail isn't run; one that returns is done. Where it's put back before anyone has heard, as its process is
+          killed or its end was being written, the next claim removes it, and it doesn't start again. One that has
+          failed for good by then is kept as failed.
         - BUSY: someone's open transaction has the job. Nothing changed; ask again.
         - NOT_THERE: it's done, has failed, or never was. `delete` is for failed ones.
 
@@ -173,7 +177,7 @@ class Desk(ABC):
         """
         number(cap, "cap", 1, 10_000_000)
         found = await limited(self._counts_store("q.counts").counts(cap=cap), "counts")
-        kinds = [kind_info(each, handled=each.kind in self.kinds) for each in found]
+        kinds = [kind_info(each, handled=self._options(each.kind) is not None) for each in found]
         known = {each.kind for each in found}
         kinds += [no_jobs(name) for name in self.kinds if name not in known]
         return sorted(kinds, key=lambda each: each.kind)
@@ -221,7 +225,8 @@ class Desk(ABC):
         return cast("CountsStore", self.store)
 
     def _options(self, kind: str) -> KindOptions | None:
-        return self.kinds[kind].options if kind in self.kinds else None
+        found = self.kinds.get(kind, self._fallback)
+        return None if found is None else found.options
 
 
 class SyncDesk:

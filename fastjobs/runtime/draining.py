@@ -14,16 +14,17 @@ from fastjobs.core.marks import Done, GiveBack
 from fastjobs.core.verdict import Cut
 from fastjobs.runtime import ending
 from fastjobs.runtime.cancelling import Cancels, LastWord
+from fastjobs.runtime.handled import Handled
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.ledger import BUSY_AGAIN
-from fastjobs.runtime.life import claimables, rates_of
+from fastjobs.runtime.life import rates_of
 from fastjobs.runtime.progress import Reports
 from fastjobs.runtime.rates import Refused
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
 from fastjobs.runtime.settings import LET_GO, Settings
-from fastjobs.runtime.telling import Teller, waited
+from fastjobs.runtime.telling import Teller
 from fastjobs.runtime.waiting import limited, pause
 from fastjobs.store import Kept, Mark, Store
 
@@ -34,20 +35,23 @@ class Drain:
     """One drain of a queue."""
 
     def __init__(
-        self, store: Store, settings: Settings, kinds: Mapping[str, Kind[Any]], under_way: set[Drain]
+        self,
+        store: Store,
+        settings: Settings,
+        kinds: Mapping[str, Kind[Any]],
+        under_way: set[Drain],
+        fallback: Kind[Any] | None = None,
     ) -> None:
         """It's one of those `under_way` while it runs."""
         self._store = store
         self._under_way = under_way
         self._settings = settings
-        self._kinds = kinds
-        self._claimables = claimables(kinds, settings)
-        self._holds = {each.kind: each.hold for each in self._claimables}
+        self._handled = Handled(kinds, settings, fallback)
         self._reports = Reports(store, settings.clock)
         self._runner = Runner(settings, self._reports)
         self._teller = Teller(settings)
         self._runs: set[Run] = set()
-        self._rates = rates_of(store, settings, kinds, self._claimables)
+        self._rates = rates_of(store, settings, self._handled)
         self._renewal = Renewal(
             store, settings.clock, self._runs, lambda run: None, Run.cancel, settings.poll
         )
@@ -69,22 +73,23 @@ class Drain:
         """
         ran = 0
         async with self._going():
-            while self._kinds and not until():
+            while self._handled and not until():
                 asked = self._settings.clock.monotonic()
                 rates = self._rates
-                terms = self._claimables if rates is None else await rates.before(1, 1)
-                claimed = await limited(self._store.claim(terms, 1), "a claim")
+                terms = self._handled.terms if rates is None else await rates.before(1, 1)
+                claim = self._store.claim(terms, 1, others=self._handled.others)
+                claimed = await limited(claim, "a claim")
                 refused: list[Refused] = []
                 if rates is not None:
-                    by_value = [job for job in claimed.jobs if rates.by_value(job)]
+                    by_value = [job for job in claimed.jobs if rates.by_value(job) and not job.stop_asked]
                     refused = rates.late(claimed) or await rates.refuse(by_value, claimed.now)
                     await rates.after(claimed, 1, 1)
                 for job in claimed.exhausted:
-                    lost = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))
+                    lost = self._handled.exhausted(job, asked, claimed.now)
                     await self._on_fail(self._teller.exhausted(lost, lost.kind.options.attempts))
                 for job in claimed.jobs:
-                    run = self._begun(job, asked, claimed.now)
-                    if refused:
+                    run = self._handled.run(job, asked, claimed.now)
+                    if refused and not run.cancelled:
                         await self._keep(self._runner.refused(run, refused[0]))
                     else:
                         ran += await self._one(run)
@@ -98,7 +103,7 @@ class Drain:
     async def run_one(self, job: Job, now: int) -> None:
         """Runs one job that the caller has claimed, at the store's `now`, whatever rates say."""
         async with self._going():
-            await self._one(self._begun(job, self._settings.clock.monotonic(), now))
+            await self._one(self._handled.run(job, self._settings.clock.monotonic(), now))
 
     @asynccontextmanager
     async def _going(self) -> AsyncGenerator[None]:
@@ -119,11 +124,9 @@ class Drain:
                 loop.cancel()
             self._runner.close()
 
-    def _begun(self, job: Job, asked: float, now: int) -> Run:
-        return Run(job, self._kinds[job.kind], self._holds[job.kind], asked, waited(job, now))
-
     async def _one(self, run: Run) -> bool:
         """Runs it and keeps its end; answers whether its handler began."""
+        begins = not run.cancelled
         self._runs.add(run)
         self._renewal.note(run)
         try:
@@ -131,7 +134,7 @@ class Drain:
         finally:
             self._runs.discard(run)
         await self._finish(self._give_back(run) if ended is None else self._keep(ended), cancelled)
-        return ended is None or not ended.verdict.rated
+        return begins and (ended is None or not ended.verdict.rated)
 
     async def _keep(self, ended: Ended[Run]) -> None:
         if ended.verdict.mark is None:

@@ -62,17 +62,20 @@ class Feed:
         took: Callable[[Claimed, float], None],
         stuck: Callable[[], None],
         opened: Callable[[], Awaitable[None]],
+        others: Claimable | None = None,
         rates: Rates | None = None,
         decide: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """`load` says how many jobs are in hand; `took` gets each claim and the monotonic time it was asked at.
 
+        `others` is what is asked for of all kinds that aren't named.
         `decide` asks the rates which of its jobs may start, where that is told after a claim, with the claim's now.
         `stuck` is called where jobs that were claimed ahead wait and no worker gets to them.
         """
         self._store = store
         self._clock = clock
         self._kinds = kinds
+        self._others = others
         self._workers = workers
         self._poll = poll
         self._load = load
@@ -195,7 +198,8 @@ class Feed:
             try:
                 await self._opened()
                 kinds = self._kinds if rates is None else await rates.before(room, free)
-                claimed = await limited(self._store.claim(kinds, room, ahead=max(0, room - free)), "a claim")
+                claim = self._store.claim(kinds, room, ahead=max(0, room - free), others=self._others)
+                claimed = await limited(claim, "a claim")
             except Exception as error:
                 self._pausing.clear()
                 await wait(self._pausing, self._clock, self.outage.failed(error))

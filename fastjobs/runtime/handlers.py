@@ -86,6 +86,22 @@ def signature(what: str, fn: Callable[..., object], after_value: int = 0) -> Sig
     return Signature(annotation, True, is_async(fn))
 
 
+_NUMBERS = (int, float, complex)
+
+
+def are_apart(one: Any, other: Any) -> bool:
+    """Whether two annotations are of values that are surely not of both: classes, neither of which is the other's."""
+    open_to_all = (Any, inspect.Parameter.empty)
+    if one in open_to_all or other in open_to_all or not (isinstance(one, type) and isinstance(other, type)):
+        return False
+    if issubclass(one, _NUMBERS) and issubclass(other, _NUMBERS):
+        return False  # an int may stand for a float
+    try:
+        return not (issubclass(one, other) or issubclass(other, one))
+    except TypeError:  # of a TypedDict, or of most Protocols, a class can't be told
+        return False
+
+
 _FOLLOW = {"BackgroundTask", "BackgroundTasks"}
 _REQUESTS = {"HTTPConnection", "Response", "UploadFile", "SecurityScopes"}
 _SESSIONS = {"Session", "AsyncSession", "Connection", "AsyncConnection"}

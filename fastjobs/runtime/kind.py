@@ -21,7 +21,7 @@ from fastjobs.core.unique import key_of
 from fastjobs.runtime.blocking import BlockingPush
 from fastjobs.runtime.crossing import Reference, reference
 from fastjobs.runtime.following import Followed
-from fastjobs.runtime.handlers import Signature, signature
+from fastjobs.runtime.handlers import Signature, are_apart, signature
 from fastjobs.runtime.pushing import AsyncPush, SyncPush, Unfinished
 from fastjobs.runtime.scheduling import Scheduled, scheduled, take_names
 from fastjobs.store import Extra, require
@@ -100,6 +100,11 @@ class Kind(Generic[T]):
         takes = signature(what, fn, after_value=1)
         if self.signature.takes_value and not takes.takes_value:
             raise RegistrationError(f"{what}: it takes the value and the error, and {fn!r} takes one alone")
+        if takes.takes_value and are_apart(takes.annotation, self.signature.annotation):
+            raise RegistrationError(
+                f"{what}: it's given the kind's value, of type {self.signature.annotation.__name__}, and {fn!r} takes"
+                f" one of type {takes.annotation.__name__}"
+            )
         self.failed, self.failed_takes_value, self.failed_is_async = fn, takes.takes_value, takes.is_async
         return fn
 

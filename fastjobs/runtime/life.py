@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from fastjobs.core.duration import SECOND
@@ -21,6 +21,7 @@ from fastjobs.core.verdict import Cut, Verdict, cancelled
 from fastjobs.runtime import ending, following
 from fastjobs.runtime.cancelling import Cancels, LastWord
 from fastjobs.runtime.feed import Feed
+from fastjobs.runtime.handled import Handled
 from fastjobs.runtime.health import Health, Vitals
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.ledger import Entry, Ledger
@@ -36,10 +37,10 @@ from fastjobs.runtime.runner import Runner
 from fastjobs.runtime.scheduler import Scheduler
 from fastjobs.runtime.settings import LET_GO, Settings
 from fastjobs.runtime.sweeping import Sweeping
-from fastjobs.runtime.telling import Teller, waited
+from fastjobs.runtime.telling import Teller
 from fastjobs.runtime.waiting import limited, pause
 from fastjobs.runtime.workers import Workers, interrupt
-from fastjobs.store import Claimable, Claimed, Extra, Store, supports
+from fastjobs.store import Claimed, Extra, Store, supports
 
 LEFT_BEHIND = "stopped with the queue, and its handler did not end; it runs again"
 
@@ -55,13 +56,18 @@ class Life:
         crashed: Callable[[BaseException], None],
         *,
         run: bool,
+        fallback: Kind[Any] | None = None,
     ) -> None:
-        """`crashed` is told of a bug of the queue's own, after it's logged. Without `run` the store is opened alone."""
+        """`crashed` is told of a bug of the queue's own, after it's logged. Without `run` the store is opened alone.
+
+        `fallback` handles the kinds that aren't in `kinds`.
+        """
         self._store = store
         self._settings = settings
         self._kinds = kinds
+        self._handled = Handled(kinds, settings, fallback)
         self._crashed = crashed
-        self._run = run and settings.workers > 0 and bool(kinds)
+        self._run = run and settings.workers > 0 and bool(self._handled)
         self._clock = settings.clock
         self._opened = False
         self._opening = asyncio.Lock()
@@ -69,8 +75,6 @@ class Life:
         self._tasks: list[asyncio.Task[None]] = []
         self._closed_around = False
         self._runs: set[Run] = set()
-        self._claimables = claimables(kinds, settings)
-        self._holds = {each.kind: each.hold for each in self._claimables}
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         """The one that the loop runs in."""
@@ -83,25 +87,26 @@ class Life:
         self._when_kept = self._kept
         self._workers = Workers(self._runner, settings.workers, self._ended)
         self._renewal = Renewal(store, settings.clock, self._runs, self._lost, self._cancelled, settings.poll)
-        self._rates = rates_of(store, settings, kinds, self._claimables)
+        self._rates = rates_of(store, settings, self._handled)
         self._undecided: list[Run] = []
         """Jobs that are held and wait to be told whether their rate lets them start."""
         self.feed = Feed(
             store,
             settings.clock,
-            self._claimables,
+            self._handled.terms,
             settings.workers,
             settings.poll,
             load=lambda: self._workers.load,
             took=self._took,
             stuck=self._put_back_waiting,
             opened=self._open,
+            others=self._handled.others,
             rates=self._rates,
             decide=self._decide,
         )
         self._runner.went = self.feed.wake
         self._sweeping: Sweeping | None = None
-        if supports(store, Extra.PRUNE) and any(kind.options.one_at_a_time for kind in kinds.values()):
+        if supports(store, Extra.PRUNE) and self._handled.any_one_at_a_time:
             self._sweeping = Sweeping(store, settings.clock, self.feed.wake)
         self._pruning: Pruning | None = None
         if supports(store, Extra.PRUNE):
@@ -211,17 +216,22 @@ class Life:
     def _took(self, claimed: Claimed, asked: float) -> None:
         late = {each.job.id: each for each in self._rates.late(claimed)} if self._rates is not None else {}
         for job in claimed.exhausted:
-            run = Run(job, self._kinds[job.kind], 0, asked, waited(job, claimed.now))
-            owed = self._teller.exhausted(run, self._kinds[job.kind].options.attempts)
+            run = self._handled.exhausted(job, asked, claimed.now)
+            owed = self._teller.exhausted(run, run.kind.options.attempts)
             if owed is not None:
                 self._workers.offer(owed)
         # A job that lost a worker before starts first: it was claimed for a worker that is free.
         for job in (
             sorted(claimed.jobs, key=lambda job: not job.lost) if len(claimed.jobs) > 1 else claimed.jobs
         ):
-            run = Run(job, self._kinds[job.kind], self._holds[job.kind], asked, waited(job, claimed.now))
+            run = self._handled.run(job, asked, claimed.now)
             if self.feed.stopping:
                 self._give_back(run)
+                continue
+            self._runs.add(run)
+            self._renewal.note(run)
+            if run.cancelled:
+                self._workers.offer(run)  # which ends it, and needs no place of a rate for that
                 continue
             if job.lost:
                 say(
@@ -230,8 +240,6 @@ class Life:
                     **run.fields(),
                     lost=job.lost,
                 )
-            self._runs.add(run)
-            self._renewal.note(run)
             if job.id in late:
                 self._ended(self._runner.refused(run, late[job.id]))
             elif self._rates is not None and self._rates.by_value(job):
@@ -304,7 +312,7 @@ class Life:
 
     def _next(self, ended: Ended[Run]) -> None:
         """A job's end is kept: of a kind that runs so many at once, or a value at a time, the next may run."""
-        if ended.run.kind.options.in_turn and not self.feed.stopping:
+        if self._handled.lets_next(ended.run.kind) and not self.feed.stopping:
             self.feed.wake()
 
     def _mark(
@@ -459,21 +467,6 @@ def _is_end(entry: Entry) -> bool:
     return entry.about is not None and entry.mark is entry.about.verdict.mark
 
 
-def claimables(kinds: Mapping[str, Kind[Any]], settings: Settings) -> list[Claimable]:
-    """What the queue asks claims for."""
-    return [
-        Claimable(
-            kind=name,
-            hold=kind.options.hold(settings.hold),
-            attempts=kind.options.attempts,
-            at_once=kind.options.at_once,
-            priority=kind.options.priority,
-            ahead_ok=not kind.options.in_turn and kind.options.rate is None,
-        )
-        for name, kind in kinds.items()
-    ]
-
-
 def scheduler_of(
     store: Store,
     settings: Settings,
@@ -496,10 +489,11 @@ def scheduler_of(
     )
 
 
-def rates_of(
-    store: Store, settings: Settings, kinds: Mapping[str, Kind[Any]], terms: Sequence[Claimable]
-) -> Rates | None:
+def rates_of(store: Store, settings: Settings, handled: Handled) -> Rates | None:
     """The rates of these kinds; None where none has one."""
-    if all(kind.options.rate is None for kind in kinds.values()):
+    if all(kind.options.rate is None for kind in handled.kinds.values()):
         return None
-    return Rates(store, settings.clock, kinds, terms, settings.poll)
+    beside_others = handled.others is not None
+    return Rates(
+        store, settings.clock, handled.kinds, handled.terms, settings.poll, beside_others=beside_others
+    )

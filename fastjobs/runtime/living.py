@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from fastjobs.core.errors import RegistrationError
+from fastjobs.core.errors import QueueError, RegistrationError
 from fastjobs.runtime.handlers import is_async
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ async def live(
     left_alone = _LEFT_ALONE.get()
     if left_alone is not None:
         queues, run = [queue for queue in queues if queue not in left_alone], False
+    if run and kinds is None:
+        _check_fallbacks(queues)
     crashed = following(on_crash)
     lives: list[Life] = []
     async with AsyncExitStack() as stack:
@@ -75,6 +77,19 @@ async def live(
             yield
         finally:
             await _stop(started)
+
+
+def _check_fallbacks(queues: Sequence[Queue]) -> None:
+    """A QueueError where the fallback of one would take the jobs that another of them has handlers for."""
+    for queue in queues if len(queues) > 1 else ():
+        for other in queues if queue.has_fallback else ():
+            theirs = sorted(set(other.kinds) - set(queue.kinds))
+            if theirs and other.store is queue.store:
+                raise QueueError(
+                    f"the fallback of a queue handles all kinds in its store that the queue has no handler for, and"
+                    f" another queue on this store handles {', '.join(theirs)}: have one queue with all kinds, or give"
+                    " each a store of its own, as SQLStore(engine, prefix=…)"
+                )
 
 
 async def _stop(lives: Sequence[Life]) -> None:

@@ -16,7 +16,7 @@ EVERY = 60.0
 STEP = 500
 """How many rows one call removes."""
 BREATH = 0.05
-"""Seconds between two steps, and up to twice that: others write between them."""
+"""Seconds between two steps at least, and up to twice that: others write between them."""
 
 
 class Pruning:
@@ -48,6 +48,7 @@ class Pruning:
     async def _round(self) -> None:
         """Removes all that there is to remove, step by step; an outage leaves the rest to the next round."""
         while True:
+            began = self._clock.monotonic()
             try:
                 removed = await limited(self._store.prune(self._failed_for, STEP), "a prune")
             except Exception as error:
@@ -57,4 +58,6 @@ class Pruning:
             self._removed += removed
             if removed < STEP:
                 return
-            await pause(self._clock, BREATH * (1 + self._clock.random()))
+            # A step that took long, as others write much, has a pause as long after it.
+            took = self._clock.monotonic() - began
+            await pause(self._clock, max(BREATH, took) * (1 + self._clock.random()))

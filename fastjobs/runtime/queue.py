@@ -20,18 +20,19 @@ from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from fastjobs.clock import Clock, SystemClock
 from fastjobs.core.carrier import Carrier
 from fastjobs.core.duration import Seconds
 from fastjobs.core.errors import QueueError, RegistrationError
 from fastjobs.core.job import NewJob, kind_name
-from fastjobs.core.options import KindSettings, PermanentIf
+from fastjobs.core.options import FallbackSettings, KindSettings, PermanentIf
 from fastjobs.core.outcome import Ran
 from fastjobs.runtime.carrying import gather
 from fastjobs.runtime.desk import Desk
 from fastjobs.runtime.draining import Drain
+from fastjobs.runtime.fallback import fallback_kind
 from fastjobs.runtime.following import Followed
 from fastjobs.runtime.handlers import place_of
 from fastjobs.runtime.health import STOPPED, Health
@@ -50,6 +51,8 @@ from fastjobs.store import Extra, Pusher, Store, SyncPusher, TransactionStore, r
 if TYPE_CHECKING:
     from fastjobs.testing.clock import Clock as MovedClock
     from fastjobs.testing.kit import Jobs
+
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class Queue(Desk):
@@ -110,6 +113,7 @@ class Queue(Desk):
         self._stand_in: tuple[Store, bool] | None = None
         """What is its store in a test, and whether its workers run there."""
         self._kinds: dict[str, Kind[Any]] = {}
+        self._fallback: Kind[Any] | None = None
         self._life: Life | None = None
         self._drains: set[Drain] = set()
         self._lived = False
@@ -139,6 +143,38 @@ class Queue(Desk):
             return kind
 
         return decorate
+
+    @overload
+    def fallback(self, fn: F, /) -> F: ...
+    @overload
+    def fallback(self, /, **options: Unpack[FallbackSettings]) -> Callable[[F], F]: ...
+    def fallback(self, fn: Any = None, /, **options: Unpack[FallbackSettings]) -> Any:
+        """Has a function handle the jobs of every kind without a handler: `@q.fallback`, or `@q.fallback(attempts=3)`.
+
+        Jobs of all kinds are claimed then, and `current_job().kind` says of which one it is. The function takes the
+        value as JSON has it, annotated `Any` (or a type that each payload is to fit, else it fails at once), or
+        nothing. It's async or a plain `def`, and how it ends means what it does of a handler. Its options are
+        `attempts`, `backoff`, `timeout`, `permanent` and `priority`, with a kind's defaults.
+
+        All that is kept in the store is meant: kinds of another queue on the same database, too, and in a deploy those
+        that only the new version has. Their own options, as at_once and rate, aren't known here; of jobs one at a time
+        no two of a value run at once all the same. A process that runs some kinds alone (`kinds=`) has no fallback, and
+        two queues on one store aren't run together where one's fallback would take the other's kinds (a QueueError).
+
+        Gives the function back. RegistrationError for a second one, a bad option, a function that can't be a handler,
+        and while the queue runs.
+        """
+
+        def decorate(fn: Callable[..., object], /) -> Callable[..., object]:
+            self.registering("the fallback")
+            if self._fallback is not None:
+                raise RegistrationError(
+                    f"the queue has a fallback already: {place_of(self._fallback.handler)}"
+                )
+            self._fallback = fallback_kind(fn, **options)
+            return fn
+
+        return decorate if fn is None else decorate(fn)
 
     def include(self, kinds: Kinds) -> None:
         """Takes in the kinds of another module, as a router's routes: all of them, or none where a name is taken."""
@@ -237,7 +273,7 @@ class Queue(Desk):
 
     def draining(self) -> Drain:
         """One drain of it."""
-        return Drain(self.store, self._settings, dict(self._kinds), self._drains)
+        return Drain(self.store, self._settings, dict(self._kinds), self._drains, self._fallback)
 
     def testing(
         self,
@@ -320,7 +356,9 @@ class Queue(Desk):
             raise QueueError("the queue runs already")
         settings = with_workers(self._settings, workers)
         run = run and (self._stand_in is None or self._stand_in[1])
-        life = Life(self.store, settings, chosen(self._kinds, kinds), crashed, run=run)
+        # Kinds that were left to others have a handler elsewhere, and the fallback would take their jobs.
+        fallback = self._fallback if kinds is None else None
+        life = Life(self.store, settings, chosen(self._kinds, kinds), crashed, run=run, fallback=fallback)
         self._life, self._lived = life, True
         try:
             yield life
@@ -369,6 +407,11 @@ class Queue(Desk):
     def kinds(self) -> Mapping[str, Kind[Any]]:
         """The kinds that are registered with it, by name; not to be changed."""
         return MappingProxyType(self._kinds)
+
+    @property
+    def has_fallback(self) -> bool:
+        """Whether it handles kinds that have no handler, by its `fallback`."""
+        return self._fallback is not None
 
     @property
     def schedules(self) -> tuple[Scheduled, ...]:

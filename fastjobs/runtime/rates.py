@@ -7,7 +7,7 @@ the places are taken after it, and the jobs without one go back, each for a turn
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -17,6 +17,7 @@ from fastjobs.core.duration import DAY, SECOND
 from fastjobs.core.errors import PayloadError
 from fastjobs.core.job import Job
 from fastjobs.core.rate import HELD_FOR, RESERVED, Throttle
+from fastjobs.runtime.handled import all_named
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.outage import Outage
 from fastjobs.runtime.waiting import limited
@@ -95,11 +96,17 @@ class Rates:
         kinds: Mapping[str, Kind[Any]],
         terms: Sequence[Claimable],
         poll: float,
+        *,
+        beside_others: bool = False,
     ) -> None:
-        """`terms` is what claims are asked for; a kind with a rate has its room from here."""
+        """`terms` is what claims are asked for; a kind with a rate has its room from here.
+
+        `beside_others` says that claims take every kind that isn't named, so that each of these is to be.
+        """
         self._store = cast("ThrottleStore", store)  # what each kind needs of it was seen to
         self._clock = clock
         self._kinds = kinds
+        self._all = list(terms) if beside_others else None
         self._others: list[Claimable] = []
         self._rated: list[_Rated] = []
         self._by: dict[str, Claimable] = {}
@@ -148,6 +155,8 @@ class Rates:
             for each in self._rated
             if each.places is not None or now >= each.blocked_until
         ]
+        if self._all is not None:
+            return all_named(terms, self._all)
         # The store is asked something all the same, so that an outage is seen.
         return terms or [
             replace(term, limit=0) for term in (*self._others, *(each.term for each in self._rated))
@@ -170,14 +179,13 @@ class Rates:
         if not self._rated:
             return
         now = self._clock.monotonic()
-        started: defaultdict[str, int] = defaultdict(int)
-        for job in claimed.jobs:
-            started[job.kind] += 1
+        taken = Counter(job.kind for job in claimed.jobs)
+        started = Counter(job.kind for job in claimed.jobs if not job.stop_asked)  # the others use no place
         settled: list[tuple[Places, int, int]] = []
         for each in self._rated:
             had = each.room()
             if each.places is not None:
-                each.due = started[each.term.kind] == had
+                each.due = taken[each.term.kind] == had
                 each.unseen_since = None
                 settled.append((each.places, started[each.term.kind], claimed.now))
             elif not short:

@@ -54,8 +54,9 @@ class Run:
         self.deadline = FAR
         self.cut: Cut | None = None
         """Why the queue cancelled its handler, if it did."""
-        self.cancelled = False
-        """Whether someone cancelled the job. Its handler may go on all the same, as one in a thread does."""
+        self.cancelled = job.stop_asked
+        """Whether someone cancelled the job. Its handler may go on all the same, as one in a thread does, but where an
+        earlier claim had the job then: there it never begins."""
         self.task: asyncio.Task[Any] | None = None
         """The task that drives its handler."""
         self.ending: ending.Ending | None = None

@@ -19,7 +19,7 @@ from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import PayloadError
 from fastjobs.core.outcome import Outcome
 from fastjobs.core.rate import Limiter
-from fastjobs.core.verdict import Cut, cancelled, not_its_turn, refused, unreadable, verdict
+from fastjobs.core.verdict import Cut, cancelled, not_begun, not_its_turn, refused, unreadable, verdict
 from fastjobs.runtime import driving, following
 from fastjobs.runtime.carrying import restore
 from fastjobs.runtime.deadlines import Deadlines
@@ -78,7 +78,7 @@ class Runner:
 
     async def _job(self, run: Run, task: asyncio.Task[Any] | None) -> Ended[Run]:
         kind, job = run.kind, run.job
-        if run.cancelled:  # in the moment before its worker began with it
+        if run.cancelled:  # while an earlier claim had it, or in the moment before its worker began with it
             return Ended(run, cancelled(job), 0.0)
         try:
             value = kind.codec.load(job.payload)
@@ -129,6 +129,8 @@ class Runner:
         raised = await self._drive(run, True, ask, task=task, seconds=ATTEMPT)
         if run.cancelled or run.cut in (Cut.STOP, Cut.LOST) or (raised is not None and self.closing()):
             cut = run.verdict_cut or Cut.STOP
+            if cut is Cut.STOP:
+                return Ended(run, not_begun(run.job), 0.0)
             stopped = raised or asyncio.CancelledError()
             return Ended(run, verdict(run.job, run.kind.options, stopped, cut, 0.0), 0.0, raised)
         late, run.cut = run.cut is Cut.TIMEOUT, None

@@ -110,7 +110,8 @@ class Teller:
             return
         if verdict.rated:
             if log.isEnabledFor(logging.DEBUG):
-                say(logging.DEBUG, "a job was held back by its rate", **run.fields())
+                why = "as the queue stopped" if run.cut is Cut.STOP else "by its rate"
+                say(logging.DEBUG, f"a job was held back {why}", **run.fields())
             return
         if run.cut is Cut.STOP and isinstance(verdict.mark, GiveBack):
             say(logging.INFO, "a job was stopped with the queue, and runs again", **run.fields())

@@ -97,7 +97,7 @@ class Looks:
             carried=row.carried,
             name=row.name,
             has_key=row.key is not None,
-            stop_asked=seen is State.HELD and row.stop_asked,
+            stop_asked=seen is not State.FAILED and row.stop_asked,
             progress=row.progress,
             behind=behind[0] if behind else None,
             kind_held_until=self.held_back.get(row.kind, 0),

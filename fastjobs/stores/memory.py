@@ -255,7 +255,10 @@ class Memory:
         """See `fastjobs.store.CancelStore.cancel`."""
         with self._lock:
             now = self._clock.now()
-            return [self._cancel(id, now) for id in ids]
+            answers = [self._cancel(id, now) for id in ids]
+        if Cancelled.REMOVED in answers:
+            self._wake_all()
+        return answers
 
     async def asked(self, held: Sequence[tuple[str, int]]) -> set[str]:
         """See `fastjobs.store.CancelStore.asked`."""
@@ -614,7 +617,6 @@ class Memory:
         row.attempts += 1
         row.claim += 1
         row.claimed = True
-        row.stop_asked = False
         self._held.join(until, row)
         row.counts = True
         self._counts[row.kind] += 1
@@ -697,13 +699,14 @@ class Memory:
             case Done():
                 self._forget(row)
             case TryAgain():
-                self._wait(row, now + mark.after)
+                self._wait(row, row.run_at if row.stop_asked else now + mark.after)
                 row.error = mark.error
             case Fail():
                 self._fail(row, now, mark.error)
             case GiveBack() | HoldBack():
-                self._wait(row, row.run_at if mark.after is None else now + mark.after)
-                self._take_key(row)
+                self._wait(row, row.run_at if mark.after is None or row.stop_asked else now + mark.after)
+                if not row.stop_asked:
+                    self._take_key(row)
                 row.attempts -= 1
                 if isinstance(mark, HoldBack):
                     held = self._held_back.get(row.kind, 0)
@@ -735,6 +738,7 @@ class Memory:
             return False
         self._end_claim(row)
         row.attempts = row.lost = 0
+        row.stop_asked = False
         self._wait(row, now)
         return True
 
@@ -751,5 +755,14 @@ class Memory:
 
 def _job(row: Row) -> Job:
     return Job(
-        row.id, row.kind, row.payload, row.run_at, row.attempts, row.claim, row.lost, row.error, row.carried
+        row.id,
+        row.kind,
+        row.payload,
+        row.run_at,
+        row.attempts,
+        row.claim,
+        row.lost,
+        row.error,
+        row.carried,
+        row.stop_asked,
     )

@@ -62,7 +62,7 @@ class Row:
     was: tuple[State, int] | None = None
     """Of a job that a transaction moves or marks done: where it stands for all others until then, and when it's due."""
     stop_asked: bool = False
-    """Whether its latest claim was asked to stop."""
+    """Whether a claim of it was asked to stop, since it was pushed or run again."""
     progress: str | None = None
 
     @property

@@ -66,9 +66,11 @@ def jobs_in_tx(q: Queue, tx: object) -> Callable[..., Any]:
     alias = getattr(tx, "__value__", tx)  # what a `type Tx = …` statement stands for
     if not _is_dependency(alias):
         name = getattr(tx, "__name__", "get_tx") if callable(tx) and not get_args(tx) else "get_tx"
+        is_async = inspect.isasyncgenfunction(tx) or inspect.iscoroutinefunction(tx)
+        session = "Session" if inspect.isfunction(tx) and not is_async else "AsyncSession"
         raise RegistrationError(
             f"jobs_in_tx takes the alias that the routes use for their transaction, not {tx!r}:"
-            f' Tx = Annotated[AsyncSession, Depends({name}, scope="function")], then jobs_in_tx(q, Tx)'
+            f' Tx = Annotated[{session}, Depends({name}, scope="function")], then jobs_in_tx(q, Tx)'
         )
 
     # async, as FastAPI runs a sync dependency in a thread; and no yield, so that either scope may be beneath it.

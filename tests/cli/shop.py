@@ -55,6 +55,7 @@ class Shop:
         self.folder = folder
         self._monkeypatch = monkeypatch
         self._capsys = capsys
+        (folder / "app.db").touch()  # a command makes no database; the app's first start does
         self.write()
 
     def write(self, more: str = "") -> None:

@@ -61,6 +61,7 @@ number = 3
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the app, which is the current one."""
     (tmp_path / f"{SHOP}.py").write_text(APP)
+    (tmp_path / "app.db").touch()  # a command makes no database; the app's first start does
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delenv("FASTJOBS_APP", raising=False)
@@ -154,7 +155,7 @@ def test_the_app_is_named_by_the_argument_then_the_environment_then_pyproject(
 @pytest.mark.usefixtures("told")
 def test_what_is_no_app_is_a_mistake(capsys: pytest.CaptureFixture[str], told: Path) -> None:
     assert main(["jobs", "--app", f"{SHOP}:number"]) == 2
-    assert capsys.readouterr().err == f"fastjobs: {SHOP}:number is no ASGI app but a int\n"
+    assert capsys.readouterr().err == f"fastjobs: {SHOP}:number is no ASGI app but an int\n"
     (told / "pyproject.toml").write_text(f'[tool.fastjobs]\nqueue = "{SHOP}:q"\napp = 3')
     assert main(["jobs"]) == 2
     assert '[tool.fastjobs] app is text, as in "main:app", not 3' in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import sqlite3
 import sys
@@ -122,3 +123,23 @@ asyncio.run(mail.push())
     assert looking.ends()[0] == 0, looking.log
     assert "\nok       unknown kinds" in looking.log
     assert running.popen.poll() is None
+
+
+def test_a_queue_with_a_fallback_is_not_told_of_kinds_without_a_handler(
+    app: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def push() -> None:
+        queue = fastjobs.Queue(SQLStore(create_engine("sqlite:///app.db")))
+
+        @queue.kind("photo")
+        async def photo() -> None: ...
+
+        async with queue.running(run=False):
+            await photo.push()
+
+    asyncio.run(push())
+    assert main(["doctor", "shop_of_doctors:q"]) == 0
+    assert "unknown kinds: 1 job waits of kind 'photo'" in capsys.readouterr().out
+    importlib.import_module("shop_of_doctors").q.fallback(lambda: None)
+    assert main(["doctor", "shop_of_doctors:q"]) == 0
+    assert "unknown kinds" not in capsys.readouterr().out

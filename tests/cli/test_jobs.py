@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import fastjobs
 from fastjobs.cli import listing
 from fastjobs.core.request_id import current
 from fastjobs.store import Claimable
@@ -342,3 +343,50 @@ def test_of_several_jobs_those_that_are_there_are_shown_and_the_others_named(sho
     assert out.startswith("job 1  verify-mail, failed: ")
     gone = "there's no such job: it's done, was removed, or never was"
     assert err == f"fastjobs: job 99: {gone}\nfastjobs: job x: {gone}\n"
+
+
+def test_each_page_is_written_before_the_next_is_read(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.do(lambda app: fail(app, 5))
+    monkeypatch.setattr(listing, "_PAGE", 2)
+    told: list[str] = []
+    failed = fastjobs.Queue.failed
+
+    async def read(self: fastjobs.Queue, **which: Any) -> list[fastjobs.JobInfo]:
+        page = await failed(self, **which)
+        told.append(f"read {len(page)}")
+        return page
+
+    def write(text: str) -> None:
+        told.append(f"wrote {text.count('which failed')}")
+
+    monkeypatch.setattr(fastjobs.Queue, "failed", read)
+    monkeypatch.setattr(listing, "out", write)
+    shop.typed("jobs", "--all")
+    assert told == ["read 2", "wrote 2", "read 2", "wrote 2", "read 1", "wrote 1"]
+
+
+COUNTS_NOTHING = """
+class Plain(fastjobs.SQLStore):
+    extras = fastjobs.SQLStore.extras & ~fastjobs.Extra.COUNTS
+store = Plain(engine, clock=clock)
+q = fastjobs.Queue(store, clock=clock)
+q.kind("verify-mail")(verify.handler)
+"""
+
+
+def test_on_a_store_that_counts_nothing_failed_jobs_are_listed_and_acted_on_all_the_same(shop: Shop) -> None:
+    shop.do(lambda app: fail(app, 3))
+    shop.write(COUNTS_NOTHING)
+    head = "jobs failed for good, and are kept for 30 days. The latest 2:\n\n  3  verify-mail"
+    assert shop.typed("jobs", "--limit", "2")[1].startswith(head)
+    assert shop.typed("jobs", "--kind", "reports")[:2] == (0, "no job of reports has failed for good\n")
+    assert shop.typed("jobs", "retry", "1", "99") == (
+        1,
+        "1 job back to run, as the app's queue finds it.\n",
+        "fastjobs: job 99: there's no failed job of this id\n",
+    )
+    assert shop.typed("jobs", "delete", "all") == (0, "2 jobs deleted.\n", "")
+    for words in (["kinds"], ["jobs", "show", "1"], ["jobs", "--waiting", "verify-mail"]):
+        code, out, err = shop.typed(*words)
+        assert (code, out) == (2, "")
+        assert "needs a store with COUNTS, and Plain has" in err

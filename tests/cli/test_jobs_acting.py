@@ -287,7 +287,10 @@ def test_a_job_that_waits_is_cancelled_and_one_that_runs_asked_to_stop(shop: Sho
 
     shop.do(work)
     failed = next(id for id, state in states(shop).items() if state is JobState.FAILED)
-    asked = "it runs, and is asked to stop: its handler is cancelled within seconds, and the job is removed"
+    asked = (
+        "it runs, and is asked to stop: an async handler is cancelled within seconds, a def in a thread ends where it"
+        " looks at current_job().cancelled, and the job is removed"
+    )
     left = [id for id, state in states(shop).items() if state is JobState.WAITING]
     assert left == []  # the drain ran them
     code, out, err = shop.typed("jobs", "cancel", "1", failed, "99")
@@ -325,8 +328,9 @@ def test_a_cancel_that_meets_someones_transaction_says_so(
 
 MISTAKES: dict[str, str] = {
     "42": "what is to become of job 42? Look at it by: fastjobs jobs show 42",
+    "shop_of_jobs:q 42": "what is to become of job 42? Look at it by: fastjobs jobs shop_of_jobs:q show 42",
     "retyr 42": "'retyr' is neither a queue, as in app:q, nor one of retry, show, cancel, delete",
-    "shop_of_jobs:q 42": "after the queue comes one of retry, show, cancel, delete, and '42' is none",
+    "shop_of_jobs:q retyr": "after the queue comes one of retry, show, cancel, delete, and 'retyr' is none",
     "retry": "retry takes the ids of failed jobs, or all, or --kind, as in: fastjobs jobs retry 42",
     "retry all 42": "retry takes ids or all, not both: all 42",
     "retry 42 --kind report": "retry takes ids or --kind, not both: 42 and report",
@@ -334,6 +338,9 @@ MISTAKES: dict[str, str] = {
     "retry shop_of_jobs:q 42": "the queue comes first, as in: fastjobs jobs shop_of_jobs:q retry …",
     "retry 42 --yes": "retry takes no --yes",
     "show": "show takes the ids of jobs, as in: fastjobs jobs show 42",
+    "shop_of_jobs:q show": "show takes the ids of jobs, as in: fastjobs jobs shop_of_jobs:q show 42",
+    "shop_of_jobs:q retry": "retry takes the ids of failed jobs, or all, or --kind, as in: fastjobs jobs shop_of_jobs:q"
+    " retry 42",
     "show all": "show takes the ids of jobs, as in: fastjobs jobs show 42",
     "show 1 --all": "show takes no --all",
     "show 1 --whole": "show takes no --whole",

@@ -156,3 +156,20 @@ def test_one_kind_is_paused_at_a_time(shop: Shop, words: list[str]) -> None:
         "",
         "fastjobs: pause takes one kind, as in: fastjobs pause app:q mail\n",
     )
+
+
+@pytest.mark.parametrize("word", ["pause", "resume"])
+def test_a_queue_without_a_kind_is_asked_for_the_kind(
+    shop: Shop, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FASTJOBS_QUEUE")
+    asked = f"fastjobs: which kind? It comes last, as in: fastjobs {word} shop_of_jobs:q mail\n"
+    assert shop.typed(word, "shop_of_jobs:q") == (2, "", asked)
+    assert shop.typed(word, "mail")[2].startswith("fastjobs: which queue?")
+
+
+def test_a_word_too_many_is_named_as_one(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    for left, told in (("report", "one word too many: report"), ("--quick", "there is no --quick")):
+        with pytest.raises(SystemExit):
+            shop.typed("kinds", "shop_of_jobs:q", left)
+        assert capsys.readouterr().err.endswith(f"fastjobs kinds: error: {told}\n")

@@ -229,3 +229,26 @@ def test_all_of_it_works_on_postgres(postgres_database: Database, shop: Shop, dr
     assert typed("jobs", "cancel", "3") == "job 3: it waited, and is removed\n"
     assert typed("jobs", "delete", "all") == "1 job deleted.\n"
     assert typed("jobs") == "no job has failed for good\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["jobs"], ["jobs", "retry", "all"], ["kinds"], ["pause", "report"],
+        ["schedules"], ["schedules", "run-now", "report"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_command_in_another_folder_than_the_apps_makes_no_database_there(
+    shop: Shop, words: list[str]
+) -> None:
+    file = shop.folder / "app.db"
+    file.unlink()
+    shop.write("report.schedule(fastjobs.Every(hours=1))\n")
+    assert shop.typed(*words) == (
+        1,
+        "",
+        f"fastjobs: the store of shop_of_jobs:q can't be asked: {file} isn't there, and the app makes it as it starts."
+        " If it has run, its URL's path is relative, perhaps: then do this in the folder that the app runs in\n",
+    )
+    assert not file.exists()

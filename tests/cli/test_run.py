@@ -238,6 +238,26 @@ push(report); push(mail); push(letter)
     assert "NEVER" not in process.log
 
 
+def test_a_queue_with_a_fallback_alone_runs_the_jobs_of_all_kinds(run: Run) -> None:
+    process = run(
+        LONG
+        + """
+@q.fallback
+async def unknown(value: int) -> None: say(f"ran {fastjobs.current_job().kind} {value}")
+logging.getLogger().addHandler(logging.StreamHandler(sys.stdout))
+logging.getLogger().setLevel("INFO")
+other = fastjobs.Queue(q.store)
+@other.kind("photo")
+async def photo(n: int) -> None: ...
+asyncio.run(photo.push(7))
+"""
+    )
+    process.until("ran photo 7")
+    assert "kinds=all" in process.log
+    process.tell(signal.SIGTERM)
+    assert process.ends()[0] == 0
+
+
 def test_a_stop_as_it_starts_is_no_failure(run: Run) -> None:
     process = run(
         LONG

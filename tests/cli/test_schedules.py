@@ -66,6 +66,7 @@ Typed = Callable[..., tuple[int, str, str]]
 def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "app.db").touch()  # a command makes no database; the app's first start does
 
     def type_(*words: str, app: str = APP) -> tuple[int, str, str]:
         (tmp_path / "shop_of_schedules.py").write_text(app)
@@ -127,7 +128,7 @@ asyncio.run(store.push_run(Run("nightly", START + 1, NewJob("report", "5"))))
 asyncio.run(store.close())
 """
     _, out, _ = typed("shop_of_schedules:q", app=APP + push)
-    assert "  last pushed 2026-03-27T12:00:00.000001Z\n" in out
+    assert "  last pushed the run of 2026-03-27T12:00:00.000001Z\n" in out
 
 
 def test_a_run_by_hand_is_pushed_at_once_and_leaves_the_next_as_it_is(typed: Typed, tmp_path: Path) -> None:

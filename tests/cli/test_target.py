@@ -75,6 +75,24 @@ def test_of_a_name_with_dots_alone_the_longest_module_is_taken(write: Write) -> 
     assert queue_named("pack.jobs.q")[1].workers == 2
 
 
+@pytest.mark.parametrize("named", ["pack.main", "pack:main"])
+def test_a_module_alone_is_told_with_the_queue_that_it_has(write: Write, named: str) -> None:
+    write("pack/__init__.py", "")
+    write("pack/main.py", "import fastjobs\nq = fastjobs.Queue()")
+    with pytest.raises(Mistake, match=r"^pack.main is a module: write pack.main:q$"):
+        queue_named(named)
+    write("pack/none.py", "")
+    with pytest.raises(Mistake, match=r"^pack.none is a module: write pack.none:q$"):
+        queue_named("pack.none")
+
+
+def test_a_module_that_its_package_has_imported_is_told_as_one(write: Write) -> None:
+    write("pack/__init__.py", "from pack import main")
+    write("pack/main.py", "import fastjobs\nq = fastjobs.Queue()")
+    with pytest.raises(Mistake, match=r"^pack.main is no queue but a module; there is pack.main:q$"):
+        queue_named("pack.main")
+
+
 def test_the_argument_comes_before_the_environment_and_that_before_pyproject(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,16 +117,16 @@ def test_the_argument_comes_before_the_environment_and_that_before_pyproject(
         ("nowhere.at.all.q", "there is no module 'nowhere' in "),
         ("shop.queue", "shop has no queue; it has shop:q"),
         ("shop.deeper.q", "shop has no deeper.q; it has shop:q"),
-        ("shop.number", "shop.number is no queue but a int"),
+        ("shop.number", "shop.number is no queue but an int; there is shop:q"),
         ("shop.", "doesn't name a queue"),
         (".q", "doesn't name a queue"),
         ("shop..q", "doesn't name a queue"),
         ("shop.deeper:q", "there is no module 'shop.deeper' in "),
         ("shop:queue", "shop has no queue; it has shop:q"),
         ("shop:settings.q", "shop has no settings.q"),
-        ("shop:number", "shop:number is no queue but a int"),
+        ("shop:number", "shop:number is no queue but an int; there is shop:q"),
         ("shop:make", r"shop:make is a function: call it by shop:make\(\)"),
-        ("shop:number()", r"shop:number is not a function but a int: leave out the \(\)"),
+        ("shop:number()", r"shop:number is not a function but an int: leave out the \(\)"),
         ("shop:make_later()", "is an async function"),
         ("shop:make_nothing()", r"shop:make_nothing\(\) is no queue but a NoneType"),
     ],
@@ -156,7 +174,7 @@ def test_a_pyproject_that_is_wrong_is_told_of(write: Write, text: str, told: str
             "pushes:q: the queue has no kind 'letter', 'x'; it has mail",
         ),
         (["run", "pushes:q", "--kinds", ","], "pushes:q: kinds= names no kind"),
-        (["run", "shop:q", "--app", "shop:number"], "shop:number is no ASGI app but a int"),
+        (["run", "shop:q", "--app", "shop:number"], "shop:number is no ASGI app but an int"),
     ],
 )
 def test_an_order_that_cant_be_carried_out_exits_with_2(

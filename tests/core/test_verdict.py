@@ -92,6 +92,17 @@ def test_one_whose_claim_is_gone_is_not_marked(error: BaseException | None) -> N
 
 
 @pytest.mark.parametrize("error", ANY_END, ids=repr)
+@pytest.mark.parametrize("attempt", [1, LAST_ATTEMPT])
+def test_a_cancelled_job_is_removed_whatever_its_handler_raised(error: BaseException, attempt: int) -> None:
+    found = ends(error, Cut.CANCEL, attempt=attempt, permanent=Exception)
+    assert found == Verdict(Done("7", 3), Outcome.CANCELLED)
+
+
+def test_one_that_returned_though_its_job_was_cancelled_is_done() -> None:
+    assert ends(None, Cut.CANCEL) == Verdict(Done("7", 3), Outcome.DONE)
+
+
+@pytest.mark.parametrize("error", ANY_END, ids=repr)
 @pytest.mark.parametrize("attempt", [1, LAST_ATTEMPT, 10**9])
 def test_a_stop_never_fails_a_job_and_gives_its_attempt_back(error: BaseException, attempt: int) -> None:
     found = ends(error, Cut.STOP, attempt=attempt, permanent=Exception)
@@ -317,3 +328,7 @@ def test_a_payload_that_does_not_fit_fails_at_once_and_owes_no_on_fail() -> None
     assert found.outcome is Outcome.FAILED
     assert found.error is error
     assert not found.owed
+
+
+def test_an_outcome_is_the_word_for_a_metrics_label() -> None:
+    assert [str(each) for each in Outcome] == ["done", "retried", "failed", "held back", "cancelled"]

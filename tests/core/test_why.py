@@ -41,6 +41,13 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
         options(),
         "it failed, and is tried again at 2026-11-30 02:01:00 UTC: OSError: down",
     ),
+    (
+        kept(run_at=LATER, attempts=2, error="OSError: \x1b[31m" + "x" * 500 + "\nred", kind_paused=True),
+        options(),
+        "it failed, and is tried again at 2026-11-30 02:01:00 UTC: OSError: \\x1b[31m"
+        + "x" * (200 - 14)
+        + "… (518 characters); and its kind is paused: fastjobs resume mail",
+    ),
     # A snooze before the first attempt has counted none.
     (
         kept(run_at=LATER, error="OSError: down"),
@@ -68,6 +75,7 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
         options(rate=Throttle(1, per=60)),
         "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for its rate",
     ),
+    (kept(kind_held=1), options(at_once=1), "1 of its kind runs, as many as at_once lets"),
     (kept(kind_held=2), options(at_once=2), "2 of its kind run, as many as at_once lets"),
     (
         kept(kind_held=1),
@@ -103,9 +111,25 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
         "it was asked to stop, and runs until its handler has ended: attempt 2, held until 2026-11-30 02:01:00 UTC",
     ),
     (
-        kept(HELD, held_until=NOW, attempts=2, stop_asked=True),
+        kept(HELD, held_until=NOW, attempts=2),
         options(),
         "its worker was lost: its hold ran out at 2026-11-30 02:00:00 UTC, and the next claim takes it",
+    ),
+    (
+        kept(HELD, held_until=NOW, attempts=2, stop_asked=True),
+        options(),
+        "its worker was lost: its hold ran out at 2026-11-30 02:00:00 UTC, and the next claim removes it,"
+        " as it's cancelled",
+    ),
+    (
+        kept(run_at=LATER, attempts=2, error="x", stop_asked=True),
+        options(),
+        "it's cancelled: the next claim removes it",
+    ),
+    (
+        kept(JobState.PARKED, behind="41", kind_paused=True, stop_asked=True),
+        None,
+        "it's cancelled: the next claim removes it; and its kind is paused: fastjobs resume mail",
     ),
     (
         kept(JobState.FAILED, failed_at=NOW, attempts=10),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import queue
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlmodel import SQLModel
 
 from tests.docs.programs import SNIPPETS, load
 
@@ -20,14 +18,10 @@ THEIRS = sorted((SNIPPETS / "coming_from" / "theirs").glob("*.py"))
 
 
 @pytest.fixture(params=OURS)
-def ours(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ModuleType]:
+def ours(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.chdir(tmp_path)
     name: str = request.param
-    yield load(f"coming_from/{name}", monkeypatch)
-    SQLModel.metadata.clear()  # both programs have a table of the same name
-    SQLModel._sa_registry.dispose()
+    return load(f"coming_from/{name}", monkeypatch)
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ def test_a_unit_stops_in_order_before_it_is_killed(
     assert hosted([program.rpartition("/")[2], *words]) == command
     assert int(service["TimeoutStopSec"]) > least
     assert (service["KillMode"], service["Restart"]) == ("mixed", "always")
+    assert unit(name)["Unit"]["StartLimitIntervalSec"] == "0"
     if analyze := shutil.which("systemd-analyze"):
         copy = folder / name
         copy.write_text((FILES / name).read_text().replace(program, shutil.which("true") or "/bin/true"))

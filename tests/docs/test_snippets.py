@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import io
 import json
 import logging
@@ -23,9 +22,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 import fastjobs
+from tests.docs.programs import ROOT, SNIPPETS, load
 
-ROOT = Path(__file__).parent.parent.parent
-SNIPPETS = ROOT / "docs" / "snippets"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 PART = re.compile(r"<!-- from (docs/snippets/\S+\.py) -->\n```python\n(.*?)```", re.DOTALL)
 SHOWN = re.compile(r"<!-- (docs/snippets/\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
@@ -76,14 +74,7 @@ def test_a_pages_links_lead_to_files_that_are_there(page: Path) -> None:
 def snippet(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The program, imported in a folder of its own: its database is in there."""
     monkeypatch.chdir(tmp_path)
-    name: str = request.param
-    spec = importlib.util.spec_from_file_location(f"snippet_{name}", SNIPPETS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
+    return load(request.param, monkeypatch)
 
 
 class Heard(logging.Handler):

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from fastjobs.core.job import Job
 from fastjobs.core.rate import RESERVED
 from fastjobs.core.verdict import Cut
 from fastjobs.core.verdict import verdict as judge
 from fastjobs.runtime import runner
 from fastjobs.runtime.cancelling import Cancels, LastWord
 from fastjobs.runtime.feed import Feed
+from fastjobs.runtime.handled import Handled
 from fastjobs.runtime.ledger import Ledger
 from fastjobs.runtime.life import Life
 from fastjobs.runtime.progress import Reports
@@ -23,6 +25,7 @@ from fastjobs.runtime.telling import Teller
 from fastjobs.store import Claimable, Claimed, GiveBack, Kept, Mark
 from fastjobs.stores.counters import Counters
 from fastjobs.stores.memory import Memory
+from fastjobs.stores.rows import Row
 from tests.fleet.wire import Wire
 from tests.fleet.world import BUSY, CALM, CANCELS, DEPLOYS, EVERYTHING, FAILING, LIMITED, SHORT, Focus
 
@@ -359,6 +362,27 @@ def a_cancelled_job_is_left_to_its_hold() -> AbstractContextManager[object]:
     return patch.object(Run, "cancel", cancel)
 
 
+def a_cancel_ends_with_the_claim_it_met() -> AbstractContextManager[object]:
+    """A job that was cancelled runs again where its worker was lost before it heard."""
+    hold = Memory._hold
+
+    def held(self: Memory, row: Row, until: int) -> Job:
+        row.stop_asked = False
+        return hold(self, row, until)
+
+    return patch.object(Memory, "_hold", held)
+
+
+def a_cancelled_job_is_run_all_the_same() -> AbstractContextManager[object]:
+    """What a claim says of an earlier cancel isn't read."""
+    run = Handled.run
+
+    def unread(self: Handled, job: Job, asked: float, now: int) -> Run:
+        return run(self, job._replace(stop_asked=False), asked, now)
+
+    return patch.object(Handled, "run", unread)
+
+
 def the_last_report_is_dropped() -> AbstractContextManager[object]:
     """What a handler reported just before its end isn't written."""
 
@@ -396,6 +420,8 @@ MUTANTS: dict[Mutant, Focus] = {
     cancels_elsewhere_are_not_heard_of: CANCELS,
     a_cancel_is_not_looked_for_before_a_mark: CANCELS,
     a_cancelled_job_is_left_to_its_hold: CANCELS,
+    a_cancel_ends_with_the_claim_it_met: CANCELS,
+    a_cancelled_job_is_run_all_the_same: CANCELS,
     the_last_report_is_dropped: CANCELS,
 }
 """Each with what shows it soonest."""

@@ -75,7 +75,9 @@ class Claim:
     how: str = ""
     """How its handler ended."""
     stop_asked: int | None = None
-    """When someone cancelled its job."""
+    """When someone cancelled its job; when it began, where that was in the hold of an earlier claim."""
+    is_to_end: bool = False
+    """Whether it was in that of an earlier one, so that its handler must not begin."""
     reported: str | None = None
     """What its handler reported last of how far it is."""
     over: bool = False
@@ -123,6 +125,8 @@ class Tracked:
     told: int = 0
     """How often its on_fail was run."""
     starts: list[int] = field(default_factory=list[int])
+    cancelled: bool = False
+    """Whether it was asked to stop, since it was pushed or run again."""
 
     @property
     def held(self) -> Claim | None:

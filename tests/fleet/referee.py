@@ -137,6 +137,10 @@ class Referee:
             claim = Claim(
                 job.claim, by, now, now + holds[job.kind], holds[job.kind], now, call.began, call.began
             )
+            if job.stop_asked is not tracked.cancelled:
+                self.breach("a cancel outlives the claim it met", f"{job.id}/{job.claim}")
+            if tracked.cancelled:
+                claim.stop_asked, claim.is_to_end = now, True
             tracked.claim = tracked.claims[job.claim] = claim
             self._without_key(tracked)
             self._limited(tracked, claim, terms)
@@ -270,6 +274,7 @@ class Referee:
             self._done += 1
         elif answer is Cancelled.ASKED and claim is not None and held:
             claim.stop_asked = claim.stop_asked or now
+            tracked.cancelled = True
         else:
             self.breach("a cancel removes what waits and asks what is held", f"{id} -> {answer.name}")
 
@@ -297,6 +302,7 @@ class Referee:
         """Someone put a failed job back."""
         tracked = self.jobs[id]
         tracked.state, tracked.attempts, tracked.due = "waiting", 0, self.now()
+        tracked.cancelled = False
         tracked.token += 1
         self.say(f"run again {id}")
 
@@ -317,6 +323,8 @@ class Referee:
             self.breach("a job is run by the process that claimed it", f"{job.id}/{job.claim}")
         elif claim.started is not None:
             self.breach("no claim is run twice", f"{job.id}/{job.claim}")
+        elif claim.is_to_end:
+            self.breach("a cancelled job never starts again after the answer", f"{job.id}/{job.claim}")
         else:
             claim.started = now
             if job.kind in self._rates:
@@ -481,9 +489,12 @@ class Referee:
                 tracked.state = "failed"
                 tracked.ends.append(End("failed", by, now, tracked.attempts, claim.until, mark, call))
             case TryAgain():
-                tracked.due = now + mark.after
+                if not tracked.cancelled:
+                    tracked.due = now + mark.after
             case GiveBack():
                 tracked.attempts -= 1
+                if tracked.cancelled:
+                    return
                 tracked.due = now if mark.after is None else now + mark.after
                 if tracked.key is not None:
                     self._keys.setdefault(tracked.key, tracked)

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 import fastjobs
-from fastjobs import Cancelled, JobState, Outcome, Permanent, Queue, Ran, SQLStore, current_job
+from fastjobs import Cancelled, JobState, Outcome, Permanent, Queue, Ran, SQLStore, Throttle, current_job
 from tests.databases.postgres import Database
 from tests.runtime.conftest import Mail
 from tests.runtime.test_cancelling import waits_for_ever
@@ -197,3 +197,30 @@ async def test_failed_jobs_are_run_again_and_deleted_in_pages(
     assert await other.delete(all=True) == 4
     assert await queue.drain() == 7
     assert await asyncio.to_thread(queue.sync.delete, all=True) == 7
+
+
+async def test_a_fallback_runs_what_no_kind_handles_and_leaves_the_others_to_their_rates(
+    new_queue: NewQueue,
+) -> None:
+    queue, pushes = new_queue(), new_queue()
+    got: list[str] = []
+
+    @queue.kind("mail", rate=Throttle(1, per=600))
+    async def mail(n: int) -> None:
+        got.append("mail")
+
+    @queue.fallback(attempts=2, backoff=0)
+    def unknown(value: dict[str, int]) -> None:
+        job = current_job()
+        got.append(f"{job.kind} {job.attempt} {value['user']}")
+        raise ValueError("no")
+
+    @pushes.kind("photo")
+    async def photo(value: Mail) -> None: ...
+
+    await mail.push_many([1, 2, 3])
+    await photo.push(Mail(user=7))
+    async with queue.running():
+        await until(lambda: len(got) == 3)
+    assert sorted(got) == ["mail", "photo 1 7", "photo 2 7"]
+    assert [(job.kind, job.error) for job in await queue.failed()] == [("photo", "ValueError: no")]

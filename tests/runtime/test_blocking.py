@@ -104,8 +104,9 @@ async def test_a_bad_value_and_a_store_that_is_down_raise_in_the_thread(
 
     store.before.add("push")
     async with queue.running():
-        with pytest.raises(Down):
+        with pytest.raises(Down) as raised:
             await asyncio.to_thread(mail.sync.push, Mail(user=1))
+        assert raised.value.__context__ is None  # its traceback is of nothing else
         with pytest.raises(PayloadError):
             await asyncio.to_thread(mail.sync.push, "no mail")  # type: ignore[arg-type]  # pyright: ignore
 

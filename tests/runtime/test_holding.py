@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from fastjobs import LostWorker, Memory, Outcome, Queue, Ran, current_job
+from fastjobs.core.duration import SECOND, instant
 from fastjobs.core.exhausted import exhausted_text
 from fastjobs.store import Claimable
 from fastjobs.testing import Clock
@@ -56,20 +57,24 @@ async def test_a_hold_is_renewed_while_the_job_runs_and_by_a_third_of_its_own_ho
 
 
 async def test_a_kind_with_a_short_timeout_has_a_short_hold_beside_one_that_runs_for_hours(
-    new_queue: Callable[..., Queue], clock: Clock, store: Memory
+    new_queue: Callable[..., Queue], clock: Clock
 ) -> None:
     queue = new_queue()
-    queue.kind("short", timeout=1)(_nothing)
-    queue.kind("hours", timeout=7200)(_nothing)
-    short = await queue._kinds["short"].push()
-    hours = await queue._kinds["hours"].push()
-    assert short
-    assert hours
-    claimables = {name: kind.options.hold(queue._settings.hold) for name, kind in queue._kinds.items()}
-    assert claimables == {"short": 16_000_000, "hours": 120_000_000}
+    held: dict[str, float] = {}
 
+    async def look() -> None:
+        job = await queue.job(current_job().id)
+        assert job is not None
+        assert job.held_until is not None
+        held[job.kind] = instant(job.held_until) / SECOND - clock.now() / SECOND
 
-async def _nothing() -> None: ...
+    short, hours = queue.kind("short", timeout=1)(look), queue.kind("hours", timeout=7200)(look)
+    queue.fallback(timeout=20)(look)
+    other = new_queue().kind("other")(look)
+    for each in (short, hours, other):
+        await each.push()
+    await queue.drain()
+    assert held == {"short": 16, "hours": 120, "other": 35}
 
 
 async def test_a_job_whose_worker_was_killed_runs_again_once_its_hold_is_over(

@@ -113,7 +113,7 @@ async def test_each_state_says_why(new_queue: Callable[..., Queue], clock: Clock
         await few.push()
         await clock.pass_time(1)
         full = await few.push()
-        assert await why(full) == "1 of its kind run, as many as at_once lets"
+        assert await why(full) == "1 of its kind runs, as many as at_once lets"
         gate.set()
         await clock.pass_time(1)
 

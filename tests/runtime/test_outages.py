@@ -98,7 +98,7 @@ async def test_a_mark_that_was_kept_though_the_store_answered_with_an_error_is_t
 
 
 async def test_a_mark_that_cant_be_kept_within_its_hold_is_let_go_and_the_job_runs_again(
-    new_queue: Callable[..., Queue], clock: Clock, store: Unsteady, lines: Lines
+    new_queue: Callable[..., Queue], clock: Clock, store: Unsteady, lines: Lines, seen: list[Ran]
 ) -> None:
     queue = new_queue(hold=20)
     runs = 0
@@ -115,9 +115,11 @@ async def test_a_mark_that_cant_be_kept_within_its_hold_is_let_go_and_the_job_ru
         assert runs == 1
         await clock.pass_time(4)
         assert runs == 2
+        assert seen == [], "a run that the store couldn't keep is told of"
         store.before.clear()
         await clock.pass_time(3)
     assert len(lines("the end of a job was not kept")) == 1
+    assert [ran.outcome for ran in seen] == [Outcome.DONE]
 
 
 async def test_one_mark_that_the_store_cant_take_doesnt_keep_the_others_from_being_kept(

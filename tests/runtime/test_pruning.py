@@ -10,6 +10,7 @@ import pytest
 
 from fastjobs import Memory, Permanent, Queue, RegistrationError
 from fastjobs.runtime import pruning
+from fastjobs.runtime.waiting import pause
 from fastjobs.testing import Clock
 from tests.runtime.conftest import Mail
 from tests.runtime.faulty import Down
@@ -28,12 +29,16 @@ class Prunes(Memory):
         self.steps: list[tuple[int, int]] = []
         self.at: list[float] = []
         self.down = False
+        self.takes = 0.0
+        """Seconds that a step takes."""
 
     async def prune(self, failed_for: int, limit: int) -> int:
         self.at.append(self.clock.monotonic())
         if self.down:
             raise Down("prune: the database is down")
         self.steps.append((failed_for, limit))
+        if self.takes:
+            await pause(self.clock, self.takes)
         return await super().prune(failed_for, limit)
 
 
@@ -125,6 +130,21 @@ async def test_many_are_removed_in_steps_with_a_breath_between_them(
     steps = [later - at for at, later in zip(store.at, store.at[1:], strict=False)][:2]
     assert all(pruning.BREATH <= step <= 2 * pruning.BREATH for step in steps)
     assert lines("what was kept long enough")[0].endswith("rows=1201")
+
+
+async def test_a_step_that_took_long_has_a_pause_as_long_after_it(
+    new_queue: Callable[..., Queue], clock: Clock, store: Prunes
+) -> None:
+    queue = new_queue(keep_failed=0)
+    mail = fails(queue)
+    await mail.push_many([Mail(user=n) for n in range(pruning.STEP + 1)])
+    await queue.drain()
+    clock.advance(1)
+    store.takes = 3.0
+    async with queue.running():
+        await clock.pass_time(110)
+        first, second = store.at[:2]
+        assert 3 + 3 <= second - first <= 3 + 6
 
 
 async def test_instances_keep_no_step_and_each_asks_about_once_a_minute(

@@ -206,7 +206,7 @@ async def test_a_kind_without_a_value_is_pushed_without_one_or_with_none() -> No
 async def test_a_value_for_a_kind_without_one_is_a_payload_error() -> None:
     push: Any = ticks(Bare()).push
     with pytest.raises(
-        PayloadError, match=r"kind 'tick': the value, of type Mail, doesn't fit its kind's type"
+        PayloadError, match=r"kind 'tick': its handler takes no value, and this push has one, of type Mail$"
     ):
         await push(Mail(user=1))
 

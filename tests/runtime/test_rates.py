@@ -571,7 +571,7 @@ async def test_a_limiter_is_asked_in_its_jobs_context(new_queue: Callable[..., Q
 
 
 async def test_a_stop_while_a_limiter_is_asked_gives_the_job_back(
-    new_queue: Callable[..., Queue], clock: Clock, store: Looking
+    new_queue: Callable[..., Queue], clock: Clock, store: Looking, seen: list[Ran]
 ) -> None:
     queue = new_queue(grace=0.05)
     limiter = Own("hang")
@@ -586,5 +586,8 @@ async def test_a_stop_while_a_limiter_is_asked_gives_the_job_back(
         await clock.pass_time(0.1)
         assert limiter.asked
     assert ran == []
+    assert [(ran.outcome, ran.attempt, ran.took, ran.error) for ran in seen] == [
+        (Outcome.HELD_BACK, 1, 0, None)
+    ]
     claimed = await store.claim([Claimable(kind="mail", hold=1, attempts=1)], 1)
-    assert [job.attempts for job in claimed.jobs] == [1]
+    assert [(job.attempts, job.error) for job in claimed.jobs] == [(1, None)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 import fastapi
 import pytest
@@ -13,6 +14,7 @@ import stamina
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
+from typing_extensions import TypedDict
 
 from fastjobs import Kind, Kinds, Memory, Queue, QueueError, RegistrationError
 from fastjobs.runtime.kind import KindDecorator
@@ -26,6 +28,14 @@ pytestmark = pytest.mark.anyio
 
 class Mail(BaseModel):
     user: int
+
+
+class HasUser(Protocol):
+    user: int
+
+
+class Paper(TypedDict):
+    pages: int
 
 
 class Depends:
@@ -346,7 +356,19 @@ async def on_fail_of_three(mail: Mail, error: Exception, more: int) -> None: ...
 async def on_fail_with_default(mail: Mail, error: Exception, more: int = 0) -> None: ...
 
 
-ON_FAILS: list[Any] = [of_both, on_fail_unannotated, on_fail_with_default, functools.partial(of_both)]
+async def on_fail_of_any(mail: Any, error: Exception) -> None: ...
+async def on_fail_of_object(mail: object, error: Exception) -> None: ...
+async def on_fail_of_base(mail: BaseModel, error: Exception) -> None: ...
+async def on_fail_of_union(mail: Mail | int, error: Exception) -> None: ...
+async def on_fail_of_alias(mail: Annotated[Mail, "the mail"], error: Exception) -> None: ...
+async def on_fail_of_protocol(mail: HasUser, error: Exception) -> None: ...
+async def on_fail_of_int(user: int, error: Exception) -> None: ...
+
+
+ON_FAILS: list[Any] = [
+    of_both, on_fail_unannotated, on_fail_with_default, functools.partial(of_both), on_fail_of_any, on_fail_of_object,
+    on_fail_of_base, on_fail_of_union, on_fail_of_alias, on_fail_of_protocol,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("fn", ON_FAILS)
@@ -365,6 +387,10 @@ def test_on_fail_takes_the_value_and_the_error(fn: Any) -> None:
         (of_error, "it takes the value and the error, and <function of_error .* takes one alone"),
         (on_fail_of_three, "it takes its value and the error, and on_fail_of_three wants mail, error, more"),
         (of_depends, "is a Depends"),
+        (
+            on_fail_of_int,
+            "it's given the kind's value, of type Mail, and <function on_fail_of_int .* of type int",
+        ),
     ],
 )
 def test_what_is_no_on_fail_is_refused_and_told_why(fn: Any, told: str) -> None:
@@ -372,6 +398,19 @@ def test_what_is_no_on_fail_is_refused_and_told_why(fn: Any, told: str) -> None:
     with pytest.raises(RegistrationError, match=f"^on_fail of kind 'k': .*{told}"):
         kind.on_fail(fn)
     assert kind.failed is None
+
+
+@pytest.mark.parametrize(
+    ("value", "taken"),
+    [(int, float), (float, int), (Paper, dict), (dict, Paper), (dict[str, int], list), (bool, int)],
+)
+def test_what_may_be_a_kinds_value_is_let_through_to_its_on_fail(value: Any, taken: Any) -> None:
+    def handler(value: Any) -> None: ...
+
+    def on_fail(value: Any, error: Exception) -> None: ...
+
+    handler.__annotations__["value"], on_fail.__annotations__["value"] = value, taken
+    register(handler).on_fail(on_fail)
 
 
 def test_a_kind_has_one_on_fail() -> None:
@@ -425,6 +464,20 @@ async def in_time(*_: object) -> Any: ...
 def test_a_setting_that_cannot_be_is_a_registration_error(setting: str, value: Any, told: str) -> None:
     with pytest.raises(RegistrationError, match=told):
         a_queue(**{setting: value})
+
+
+def test_a_queues_settings_have_defaults() -> None:
+    queue = Queue()
+    assert (queue.workers, queue.grace, queue.keep_failed) == (4, 10, timedelta(days=30))
+    assert queue.max_payload == 256 * 1024
+    found = queue._settings
+    assert (found.poll, found.hold, found.carry, found.observe, found.permanent) == (
+        1,
+        120_000_000,
+        (),
+        None,
+        None,
+    )
 
 
 def test_a_decorator_is_what_kind_says_it_is() -> None:

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections.abc import Callable
 from contextvars import ContextVar
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from fastjobs import Memory, Outcome, Permanent, Queue, Ran, RegistrationError, Retry, Snooze, current_job
+from fastjobs import (
+    CarryRequestID,
+    Memory,
+    Outcome,
+    Permanent,
+    Queue,
+    Ran,
+    RegistrationError,
+    Retry,
+    Snooze,
+    current_job,
+    request_id,
+)
+from fastjobs.core.request_id import current
 from fastjobs.testing import Clock
 from tests.runtime.conftest import Mail
 
@@ -82,6 +96,40 @@ async def test_a_job_that_fails_runs_again_after_attempt_to_the_fourth_seconds(
     (last,) = lines("a job failed for good")
     assert "kind=mail job=1 attempt=4" in last
     assert 'err="ConnectionError: the mail server is down"' in last
+
+
+async def test_a_failed_attempt_is_a_warning_and_the_last_one_an_error_with_the_request_that_pushed_it(
+    new_queue: Callable[..., Queue], clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="fastjobs")
+    queue = new_queue(carry=[CarryRequestID()])
+    told: list[str | None] = []
+
+    @queue.kind("mail", attempts=2, backoff=lambda attempt: 30)
+    async def mail(value: Mail) -> None:
+        raise ConnectionError("the mail server is down")
+
+    @mail.on_fail
+    async def tell(value: Mail, error: Exception) -> None:
+        told.append(request_id())
+
+    token = current.set("SCK2WDZAHS33MHC2HQCFU7KWMK")
+    await mail.push(Mail(user=1))
+    current.reset(token)
+    due = datetime.fromtimestamp(clock.now() / 1e6, UTC) + timedelta(seconds=30)
+    await queue.drain()
+    clock.advance(30)
+    await queue.drain()
+    again, failed = ((record.levelname, record.getMessage()) for record in caplog.records)
+    err, asked = 'err="ConnectionError: the mail server is down"', "request_id=SCK2WDZAHS33MHC2HQCFU7KWMK"
+    at = due.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert again[0] == "WARNING"
+    assert again[1].startswith(
+        f"a job failed, and will run again kind=mail job=1 attempt=1 {asked} at={at} {err}"
+    )
+    assert failed[0] == "ERROR"
+    assert failed[1].startswith(f"a job failed for good kind=mail job=1 attempt=2 {asked} {err}")
+    assert told == ["SCK2WDZAHS33MHC2HQCFU7KWMK"], "on_fail has what the job carried in its context"
 
 
 async def test_the_end_of_a_job_is_observed_once_it_is_kept(

@@ -149,6 +149,30 @@ async def test_the_stop_takes_grace_and_a_second_at_most_whatever_handlers_do(
     end.append(True)
 
 
+async def test_an_on_fail_runs_as_the_queue_stops_with_what_is_left_of_grace(
+    real: Callable[..., Queue],
+) -> None:
+    queue = real(grace=5)
+    started, told = asyncio.Event(), list[str]()
+
+    @queue.kind("mail", attempts=1)
+    async def mail(value: Mail) -> None:
+        started.set()
+        await asyncio.sleep(0.1)
+        raise ValueError("no")
+
+    @mail.on_fail
+    async def tell(value: Mail, error: Exception) -> None:
+        assert [job.id for job in await queue.failed()] == [current_job().id], "it's kept as failed by then"
+        await asyncio.sleep(0.1)
+        told.append(f"{value.user}: {error}")
+
+    async with queue.running():
+        await mail.push(Mail(user=1))
+        await started.wait()
+    assert told == ["1: no"]
+
+
 async def test_nothing_starts_once_the_stop_has_begun_and_grace_is_one_for_all_queues(
     real: Callable[..., Queue], seen: list[Ran]
 ) -> None:

@@ -267,6 +267,21 @@ class IgnoresOthers(Memory):
         return await super().claim(kinds, limit, ahead=ahead)
 
 
+@told_by("test_a_named_kind_without_room_is_not_taken_as_one_of_the_others")
+class PassesKindsWithoutRoomOnToTheOthers(Memory):
+    async def claim(self, kinds: Sequence[Claimable], limit: int, **more: Any) -> Claimed:
+        return await super().claim([each for each in kinds if each.limit != 0], limit, **more)
+
+
+@told_by("test_others_take_at_most_their_limit_together")
+class IgnoresTheLimitOfOthers(Memory):
+    async def claim(
+        self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
+    ) -> Claimed:
+        unlimited = None if others is None else replace(others, limit=None)
+        return await super().claim(kinds, limit, ahead=ahead, others=unlimited)
+
+
 @told_by("test_a_claim_takes_at_most_its_limit")
 class IgnoresTheLimit(Memory):
     async def claim(self, kinds: Sequence[Claimable], limit: int, **more: Any) -> Claimed:

@@ -30,6 +30,7 @@ from fastjobs.testing.suite.progress import Progress
 from fastjobs.testing.suite.prune import Prune
 from fastjobs.testing.suite.pushing import Pushing
 from fastjobs.testing.suite.schedules import Schedules
+from fastjobs.testing.suite.stops import Stops
 from fastjobs.testing.suite.subject import Subject
 from fastjobs.testing.suite.transactions import Transactions
 from tests.databases.postgres import Database
@@ -103,7 +104,7 @@ class TestPostgres(_OnPostgres, StoreSuite):
     driver, is_async = "asyncpg", True
 
 
-class _Acting(Failed, Counts, Cancels, Pause, Progress, Prune):
+class _Acting(Failed, Counts, Cancels, Stops, Pause, Progress, Prune):
     """What is looked at and done from outside."""
 
 

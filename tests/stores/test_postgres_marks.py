@@ -102,7 +102,8 @@ async def test_only_an_extend_tells_of_a_stop_that_was_asked(hot: Hot) -> None:
     kept = await hot.mark(Extend(one.id, one.claim, HOLD), TryAgain(two.id, two.claim, 0, "x"))
     assert kept == [STOP, YES]
     (again,) = (await hot.claim()).jobs
-    assert await hot.mark(Extend(again.id, again.claim, HOLD)) == [YES]
+    assert (again.id, again.stop_asked) == (two.id, True)
+    assert await hot.mark(Extend(again.id, again.claim, HOLD)) == [STOP]
 
 
 async def test_each_mark_changes_its_own_columns_and_no_other(hot: Hot) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -139,8 +140,9 @@ async def test_a_schema_is_refused(path: Path) -> None:
 
 async def test_a_folder_that_is_not_there_is_the_database_s_own_error(path: Path) -> None:
     store = SQLStore(create_engine(f"sqlite:///{path.parent}/none/app.db"))
+    told = f"unable to open database file: {path.parent}/none/app.db: there is no folder {path.parent}/none"
     for _ in range(2):
-        with pytest.raises(sqlite3.OperationalError, match="unable to open database file"):
+        with pytest.raises(sqlite3.OperationalError, match=f"^{re.escape(told)}$"):
             await store.open()
     (path.parent / "none").mkdir()
     assert await store.push([JOB]) == ["1"]

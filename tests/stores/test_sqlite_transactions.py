@@ -214,12 +214,15 @@ async def test_a_connection_that_is_not_open_yet_is_refused(store: SQLStore, eng
         store.within(AsyncConnection(engine), nothing)
 
 
-async def test_a_push_through_a_read_only_transaction_is_the_database_s_error(
+async def test_a_push_through_a_read_only_transaction_is_refused_and_says_why(
     store: SQLStore, engine: AsyncEngine
 ) -> None:
     async with AsyncSession(engine.execution_options(fastjobs_readonly=True)) as session:
-        with pytest.raises(OperationalError, match="readonly"):
+        with pytest.raises(
+            QueueError, match=r"only reads, as its engine has the option fastjobs_readonly=True"
+        ):
             await push(store, session)
+        assert await session.scalar(text("SELECT count(*) FROM users")) == 0  # and it goes on
 
 
 async def test_a_push_of_nothing_is_nothing(store: SQLStore, engine: AsyncEngine) -> None:

@@ -25,10 +25,10 @@ from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.looks_in_transactions import LooksInTransactions
 from fastjobs.testing.suite.transactions import Transactions
 from fastjobs.testing.suite.ways import WAYS, App
-from tests.stores import faulty_schedules
+from tests.stores import faulty_looking, faulty_schedules
 from tests.stores.faulty_keys import FAULTS, TRANSACTION_FAULTS
 
-assert faulty_schedules.FAULTS is FAULTS, "its stores are in the one list"
+assert faulty_schedules.FAULTS is faulty_looking.FAULTS is FAULTS, "their stores are in the one list"
 
 
 class Suite(StoreSuite):

@@ -189,6 +189,16 @@ def test_two_queues_have_a_block_each(app: App, jobs: Jobs) -> None:
             jobs.run(mail, Mail(user=1))
 
 
+def test_a_kind_is_paused_before_anything_was_pushed(app: App) -> None:
+    with app.q.testing() as jobs:
+        app.q.sync.pause("mail")
+        app.mail.sync.push(Mail(user=1))
+        assert jobs.drain() == 0
+        app.q.sync.resume(app.mail)
+        assert jobs.drain() == 1
+    assert app.done == [1]
+
+
 def test_what_the_queue_shows_and_does_is_of_the_block(app: App) -> None:
     own = Memory()
     app.q.use(own)

@@ -285,6 +285,14 @@ def test_what_is_no_alias_is_refused_and_the_alias_shown(tx: object) -> None:
         fastjobs.jobs_in_tx(fastjobs.Queue(), tx)
 
 
+def test_a_sync_dependency_is_shown_with_a_sync_session() -> None:
+    def get_sync() -> Generator[Session]:
+        yield Session()
+
+    with pytest.raises(RegistrationError, match=r"Tx = Annotated\[Session, Depends\(get_sync, "):
+        fastjobs.jobs_in_tx(fastjobs.Queue(), get_sync)
+
+
 def test_a_callable_is_shown_in_the_alias_it_belongs_in() -> None:
     with pytest.raises(RegistrationError, match=r'Depends\(get_session, scope="function"\)'):
         fastjobs.jobs_in_tx(fastjobs.Queue(), get_session)

@@ -155,7 +155,7 @@ def _kept(row: Sequence[Any], now: int) -> KeptJob:
         carried=carried,
         name=name,
         has_key=bool(has_key),
-        stop_asked=state == HELD and bool(stop_asked),
+        stop_asked=state != FAILED and bool(stop_asked),
         progress=progress,
         behind=None if behind is None else str(behind),
         kind_held_until=kind_held_until or 0,

@@ -5,6 +5,7 @@ Longer than 300 lines, as each method of the Protocols is one here, with the sen
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, Literal, Protocol
@@ -33,6 +34,7 @@ from fastjobs.stores.sql import looking, operations, transaction
 from fastjobs.stores.sql.database import Database
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
+from fastjobs.stores.sql.dialects.sqlite.files import plain_path
 from fastjobs.stores.sql.inspecting import Finding, examine
 from fastjobs.stores.sql.script import script
 from fastjobs.stores.sql.tables import Tables, make_tables
@@ -123,6 +125,11 @@ class SQLStore:
         return await examine(
             self._engine, self._tables, kinds=kinds, synchronous=self._synchronous, deep=deep
         )
+
+    def missing_file(self) -> str | None:
+        """The path of SQLite's file where it isn't there, and opening would make it. Nothing is connected."""
+        path = plain_path(self._engine.url) if self._engine.dialect.name == "sqlite" else None
+        return path if path is not None and not os.path.exists(path) else None
 
     async def open(self, kinds: Sequence[str] = ()) -> None:
         """Connects, makes or upgrades the tables, and notes the kinds' names. Each open has its close."""

@@ -21,11 +21,13 @@ from fastjobs.testing.suite.looks_in_transactions import LooksInTransactions
 from fastjobs.testing.suite.marks import Marks
 from fastjobs.testing.suite.names import Names
 from fastjobs.testing.suite.one_at_a_time import OneAtATime
+from fastjobs.testing.suite.others import Others
 from fastjobs.testing.suite.pause import Pause
 from fastjobs.testing.suite.progress import Progress
 from fastjobs.testing.suite.prune import Prune
 from fastjobs.testing.suite.pushing import Pushing
 from fastjobs.testing.suite.schedules import Schedules
+from fastjobs.testing.suite.stops import Stops
 from fastjobs.testing.suite.throttle import Throttle
 from fastjobs.testing.suite.transactions import Transactions
 from fastjobs.testing.suite.unique import Unique
@@ -34,6 +36,7 @@ from fastjobs.testing.suite.unique import Unique
 class StoreSuite(
     Pushing,
     Claiming,
+    Others,
     Holds,
     Fence,
     Marks,
@@ -49,6 +52,7 @@ class StoreSuite(
     Schedules,
     Counts,
     Cancels,
+    Stops,
     Pause,
     Progress,
     Prune,

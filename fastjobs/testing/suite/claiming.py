@@ -48,27 +48,6 @@ class Claiming(Subject):
         assert (await store.claim([], 10)).jobs == []
         assert await payloads(store) == ["1"]
 
-    async def test_with_others_a_claim_takes_every_kind(self, store: Store) -> None:
-        await push(store, "1", kind="mail")
-        await push(store, "2", kind="photo")
-        await push(store, "3", kind="report")
-        found = await claim(store, of("mail"), others=of(""))
-        assert sorted((job.kind, job.payload) for job in found.jobs) == [
-            ("mail", "1"),
-            ("photo", "2"),
-            ("report", "3"),
-        ]
-
-    async def test_others_and_named_kinds_each_have_their_own_numbers(
-        self, store: Store, clock: Clock
-    ) -> None:
-        await push(store, "1", kind="mail")
-        await push(store, "2", kind="photo")
-        await claim(store, of("mail", hold=10 * MINUTE), others=of("", hold=MINUTE))
-        clock.advance(61)
-        found = await claim(store, of("mail", attempts=1), others=of("", attempts=1))
-        assert (found.jobs, [job.kind for job in found.exhausted]) == ([], ["photo"])
-
     async def test_a_claim_takes_at_most_its_limit(self, store: Store) -> None:
         await push(store, "1", "2", "3", "4", "5")
         assert await payloads(store, limit=2) == ["1", "2"]

@@ -6,18 +6,14 @@ from typing import ClassVar
 
 import pytest
 
-from fastjobs.core.job import Job, NewJob
-from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
-from fastjobs.store import Extra, Store, supports
+from fastjobs.core.marks import Done, HoldBack, Kept
+from fastjobs.store import Extra, Store
 from fastjobs.testing.clock import Clock
-from fastjobs.testing.suite.chance import Chance
-from fastjobs.testing.suite.model import Model
+from fastjobs.testing.suite.history import ActedOn, History
 from fastjobs.testing.suite.subject import (
-    HOLD,
     MINUTE,
     SECOND,
     Subject,
-    claim,
     keyed,
     mark,
     need,
@@ -31,7 +27,6 @@ from fastjobs.testing.suite.subject import (
 )
 
 _LIMITS = Extra.UNIQUE | Extra.LATEST | Extra.ONE_AT_A_TIME | Extra.AT_ONCE | Extra.HOLD_BACK
-_KINDS = ("mail", "photo")
 
 
 class Combined(Subject):
@@ -138,145 +133,21 @@ class Combined(Subject):
         """Pushes, claims, marks and time, as they come: each answer is what a small model of the rules expects."""
         need(store, _LIMITS)
         for seed in range(self.histories):
-            history = _History(seed, store, other, clock)
-            try:
-                await history.run()
-            except AssertionError as broken:
-                lines = "\n".join(history.told)
-                pytest.fail(f"in history {seed}: {broken}\nafter\n{lines}")
+            await _holds(History(seed, store, other, clock))
+
+    async def test_random_histories_with_cancels_and_pauses_keep_every_rule(
+        self, store: Store, other: Store, clock: Clock
+    ) -> None:
+        """As they come between all else: what is cancelled or paused is in nobody's way, and is counted right."""
+        need(store, _LIMITS | Extra.CANCEL | Extra.PAUSE | Extra.COUNTS)
+        for seed in range(self.histories):
+            await _holds(ActedOn(seed, store, other, clock))
 
 
-class _History:
-    """A random history, on kinds that earlier ones left empty."""
-
-    def __init__(self, seed: int, store: Store, other: Store, clock: Clock) -> None:
-        self._chance = Chance(seed)
-        self._seed = seed
-        self._stores = store, other
-        self._clock = clock
-        self._model = Model()
-        self._late: list[Job] = []
-        self._at_once = {kind: self._chance.choice([None, None, None, 1, 2, 3]) for kind in _KINDS}
-        self._alone = {kind: self._chance.random() < 0.75 for kind in _KINDS}
-        self.told: list[str] = []
-
-    async def run(self) -> None:
-        steps = [self._push] * 4 + [self._claim] * 6 + [self._mark] * 3 + [self._pass_time]
-        for _ in range(50):
-            await self._chance.choice(steps)()
-        for _ in range(40):
-            self._clock.advance(3 * HOLD / SECOND)
-            await self._claim(limit=100)
-            held = [job.claim for job in self._model.jobs.values() if job.claim is not None]
-            marks: list[Mark] = [Done(job.id, job.claim) for job in held]
-            assert await mark(self._store, *marks) == [Kept.YES] * len(marks)
-            for job in held:
-                del self._model.jobs[job.id]
-            if not self._model.jobs:
-                return
-        raise AssertionError(f"jobs are never claimed: {self._model.jobs}")
-
-    @property
-    def _store(self) -> Store:
-        return self._chance.choice(self._stores)
-
-    async def _push(self) -> None:
-        kind = self._chance.choice(_KINDS)
-        news = [
-            keyed(
-                f'"{len(self.told)} {n}"',
-                self._chance.choice("ab"),
-                kind=f"{kind}-{self._seed}",
-                after=self._chance.choice([0, 0, 0, 0, 0, 20 * SECOND]),
-                latest=self._chance.random() < 0.3,
-                at_most=self._chance.choice([None, 5 * SECOND]),
-                alone=self._alone[kind],
-            )
-            for n in range(self._chance.choice([1, 1, 1, 3]))
-        ]
-        news = [new if self._chance.random() < 0.85 else _without_key(new) for new in news]
-        ids = await self._store.push(news)
-        self.told.append(f"{self._clock.now()} pushed {news}: {ids}")
-        self._model.push(news, ids, self._clock.now())
-
-    async def _claim(self, limit: int = 0) -> None:
-        terms = [
-            of(
-                f"{kind}-{self._seed}",
-                hold=self._chance.choice([10, 60]) * SECOND,
-                attempts=1000,
-                at_once=self._at_once[kind],
-                limit=None if limit else self._chance.choice([None, None, 1, 2]),
-            )
-            for kind in (_KINDS if limit else self._chance.sample(_KINDS, self._chance.randint(1, 2)))
-        ]
-        limit = limit or self._chance.choice([1, 5, 10, 10])
-        found = await claim(self._store, *terms, limit=limit)
-        self.told.append(f"{self._clock.now()} claimed {limit} of {terms}: {found.jobs}")
-        assert found.exhausted == []
-        stale = [known.claim for known in self._model.jobs.values() if known.claim is not None]
-        self._model.claim(terms, limit, found.jobs, self._clock.now())
-        taken = {job.id for job in found.jobs}
-        self._late += [job for job in stale if job.id in taken]
-
-    async def _mark(self) -> None:
-        now = self._clock.now()
-        if self._late and self._chance.random() < 0.3:
-            late = self._chance.choice(self._late)
-            assert await mark(self._store, self._any_mark(late)) == [Kept.LOST]
-            return
-        ours = [known for known in self._model.jobs.values() if known.claim is not None]
-        if not ours:
-            return
-        known = self._chance.choice(ours)
-        assert known.claim is not None
-        job = known.claim
-        each = self._any_mark(job)
-        (kept,) = await mark(self._store, each)
-        self.told.append(f"{now} marked {each}: {kept}")
-        if isinstance(each, Extend):
-            assert kept is (Kept.YES if known.is_held(now) else Kept.LOST)
-            known.held_until = now + each.hold if kept is Kept.YES else known.held_until
-            return
-        assert kept is Kept.YES
-        self._late.append(job)
-        match each:
-            case Done():
-                del self._model.jobs[job.id]
-            case Fail():
-                del self._model.jobs[job.id]
-            case TryAgain():
-                self._model.goes_back(known, now + each.after, with_key=False)
-            case GiveBack():
-                run_at = known.run_at if each.after is None else now + each.after
-                self._model.goes_back(known, run_at, with_key=True)
-            case HoldBack():
-                self._model.hold_back(job.kind, now + each.kind_for)
-                run_at = known.run_at if each.after is None else now + each.after
-                self._model.goes_back(known, run_at, with_key=True)
-
-    def _any_mark(self, job: Job) -> Mark:
-        after = self._chance.choice([0, 3 * SECOND, MINUTE])
-        this = job.id, job.claim
-        marks: list[Mark] = [
-            Done(*this),
-            Done(*this),
-            TryAgain(*this, after, "x"),
-            TryAgain(*this, after, "x"),
-            Fail(*this, "x"),
-            GiveBack(*this),
-            GiveBack(*this, after),
-            HoldBack(*this, self._chance.choice([2, 8]) * SECOND),
-            HoldBack(*this, 2 * SECOND, after),
-            Extend(*this, 20 * SECOND),
-        ]
-        return self._chance.choice(marks)
-
-    async def _pass_time(self) -> None:
-        self._clock.advance(self._chance.choice([0.5, 1, 3, 11]))
-        if self._chance.random() < 0.2 and supports(self._stores[0], Extra.PRUNE):
-            await self._stores[0].sweep()
-
-
-def _without_key(new: NewJob) -> NewJob:
-    return new._replace(key=None, latest=False, at_most=None, one_at_a_time=False)
+async def _holds(history: History) -> None:
+    """Sees that all of the history is as the model has it."""
+    try:
+        await history.run()
+    except AssertionError as broken:
+        lines = "\n".join(history.told)
+        pytest.fail(f"in history {history.seed}: {broken}\nafter\n{lines}")

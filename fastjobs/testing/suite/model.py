@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fastjobs.core.claiming import Claimable
 from fastjobs.core.job import Job, NewJob
+from fastjobs.core.marks import Kept
 
 
 @dataclass
@@ -27,9 +28,17 @@ class Known:
     """When its hold ends; None while it waits."""
     claim: Job | None = None
     """Its latest claim, while that may mark it."""
+    stop_asked: bool = False
+    """Whether a claim of it was."""
 
     def is_held(self, now: int) -> bool:
         return self.held_until is not None and self.held_until > now
+
+    def extended(self, now: int) -> Kept:
+        """What an Extend of its claim is answered."""
+        if not self.is_held(now):
+            return Kept.LOST
+        return Kept.STOP if self.stop_asked else Kept.YES
 
 
 class Model:
@@ -38,6 +47,7 @@ class Model:
     def __init__(self) -> None:
         self.jobs: dict[str, Known] = {}
         self.held_back: dict[str, int] = {}
+        self.paused: set[str] = set()
 
     def push(self, news: Sequence[NewJob], ids: Sequence[str | None], now: int) -> None:
         """Sees that a push is answered as it must be."""
@@ -82,19 +92,26 @@ class Model:
             assert room[job.kind] >= 0, f"{known} was claimed, and its kind has no room"
             assert (job.payload, job.run_at) == (known.new.payload, known.run_at)
             known.held_until, known.claim, known.has_key = now + holds[job.kind], job, False
+            assert job.stop_asked is known.stop_asked, f"{job} was claimed, and is {known}"
         assert len(jobs) == most, f"{len(jobs)} jobs were claimed, where {most} could be: {self._look(now)}"
 
     def goes_back(self, known: Known, run_at: int, *, with_key: bool) -> None:
         """Its claim has ended, and it waits."""
-        known.held_until, known.claim, known.run_at = None, None, run_at
+        known.held_until, known.claim = None, None
+        if known.stop_asked:
+            return  # it's only to be removed: due as it was, and without its key
+        known.run_at = run_at
         known.has_key = with_key and known.new.key is not None and self.waiting_with(known.new) is None
 
     def hold_back(self, kind: str, until: int) -> None:
         self.held_back[kind] = max(until, self.held_back.get(kind, 0))
 
+    def pause(self, kind: str, *, paused: bool) -> None:
+        (self.paused.add if paused else self.paused.discard)(kind)
+
     def _room(self, term: Claimable, now: int) -> int:
         """How many jobs of the kind a claim with no other limit returns."""
-        if self.held_back.get(term.kind, 0) > now:
+        if term.kind in self.paused or self.held_back.get(term.kind, 0) > now:
             return 0
         of_kind = [each for each in self.jobs.values() if each.new.kind == term.kind]
         due = [each for each in of_kind if each.run_at <= now and not each.is_held(now)]

@@ -1,4 +1,7 @@
-"""The suite on pausing kinds (PAUSE)."""
+"""The suite on pausing kinds (PAUSE).
+
+Longer than 300 lines, as it's one subject: whatever else is done to a job goes on in a pause, but for its claim.
+"""
 
 from __future__ import annotations
 
@@ -161,8 +164,9 @@ class Pause(Subject):
         await push(store, "1")
         assert [await pauses.pause("mail", True) for _ in range(2)] == [True, True]
         assert await take(store) == []
-        assert [await pauses.pause("mail", False) for _ in range(2)] == [True, True]
-        assert await payloads(store) == ["1"]
+        assert await pauses.pause("mail", False) is True
+        assert await payloads(store) == ["1"], "it's resumed as often as it was paused"
+        assert await pauses.pause("mail", False) is True
 
     # Which kinds there are
 

@@ -145,8 +145,7 @@ CREATE FUNCTION "fastjobs_claim_1"(
   p_levels integer[], p_ahead_ok boolean[], p_floors bigint[], p_others boolean, p_limit integer, p_free integer,
   p_full boolean, p_now bigint, p_at_once integer[]
 ) RETURNS TABLE (
-  o_what integer, o_id bigint, o_kind text, o_payload text, o_run_at bigint, o_attempts integer, o_claim bigint,
-  o_lost integer, o_error text, o_carried text
+  o_what integer, o_id bigint, o_kind text, o_payload text, o_run_at bigint, o_attempts integer, o_claim bigint, o_lost integer, o_error text, o_carried text, o_stop boolean
 ) LANGUAGE plpgsql VOLATILE
   SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_indexonlyscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
@@ -336,8 +335,7 @@ BEGIN
           INTO v_woken_kinds, v_woken_keys FROM "fastjobs_jobs" j
           WHERE j.ctid = ANY (v_spent) AND j.alone_key IS NOT NULL ;
         END IF;
-        RETURN QUERY SELECT 1, j.id, j.kind, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried
-          FROM "fastjobs_jobs" j WHERE j.ctid = ANY (v_spent);
+        RETURN QUERY SELECT 1, j.id, j.kind, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried, j.stop_asked <> 0 FROM "fastjobs_jobs" j WHERE j.ctid = ANY (v_spent);
         UPDATE "fastjobs_jobs" j SET state = 3, held_until = 0, claim = j.claim + 1, unique_key = NULL, failed_at = p_now,
           error = "fastjobs_exhausted_1"(
             j.attempts, j.lost, j.error, p_attempts[coalesce(array_position(p_kinds, j.kind), v_last)])
@@ -434,9 +432,9 @@ BEGIN
         END IF;
         RETURN QUERY UPDATE "fastjobs_jobs" j SET state = 1, attempts = j.attempts + 1, claim = j.claim + 1,
           held_until = p_now + p_holds[coalesce(array_position(p_kinds, j.kind), v_last)],
-          unique_key = NULL, stop_asked = 0
+          unique_key = NULL
         WHERE j.ctid = ANY (v_tids)
-        RETURNING 0, j.id, j.kind, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried;
+        RETURNING 0, j.id, j.kind, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried, j.stop_asked <> 0;
         v_left := v_left - cardinality(v_tids);
         v_free := v_free - v_used;
       END IF;
@@ -514,11 +512,12 @@ BEGIN
   END IF;
   IF cardinality(p_ids) > 0 THEN
     SELECT array_agg(l.id), array_agg(l.ctid), array_agg(u.what), array_agg(u.at), array_agg(u.error),
-      bool_or(l.alone_key IS NOT NULL), bool_or(u.what IN (3, 5) AND l.own_key IS NOT NULL AND l.unique_key IS NULL)
+      bool_or(l.alone_key IS NOT NULL),
+      bool_or(u.what IN (3, 5) AND l.own_key IS NOT NULL AND l.unique_key IS NULL AND l.stop_asked = 0)
     INTO v_got, v_tids, v_what, v_at, v_errors, v_alone, v_back
     FROM unnest(p_ids, p_claims, p_what, p_at, p_errors) u(id, claim, what, at, error) CROSS JOIN LATERAL (
-      SELECT j.id, j.ctid, j.alone_key, j.own_key, j.unique_key FROM "fastjobs_jobs" j WHERE j.id = u.id AND j.claim = u.claim AND j.state <> 3 AND (u.what <> 4 OR (j.state = 1 AND j.held_until > p_now))
-      FOR UPDATE SKIP LOCKED) l;
+      SELECT j.id, j.ctid, j.alone_key, j.own_key, j.unique_key, j.stop_asked FROM "fastjobs_jobs" j
+      WHERE j.id = u.id AND j.claim = u.claim AND j.state <> 3 AND (u.what <> 4 OR (j.state = 1 AND j.held_until > p_now)) FOR UPDATE SKIP LOCKED) l;
     v_had := v_got;
     IF v_tids IS NOT NULL AND 5 = ANY (v_what) THEN
       INSERT INTO "fastjobs_kinds" AS k (kind, held_until, first_seen)
@@ -581,7 +580,7 @@ BEGIN
         held_until = CASE u.what WHEN 4 THEN u.at ELSE 0 END,
         claim = CASE u.what WHEN 4 THEN j.claim ELSE j.claim + 1 END,
         attempts = CASE WHEN u.what IN (3, 5) THEN greatest(j.attempts - 1, 0) ELSE j.attempts END,
-        run_at = CASE WHEN u.what IN (1, 3, 5) THEN coalesce(u.at, j.run_at) ELSE j.run_at END,
+        run_at = CASE WHEN u.what IN (1, 3, 5) AND j.stop_asked = 0 THEN coalesce(u.at, j.run_at) ELSE j.run_at END,
         failed_at = CASE u.what WHEN 2 THEN u.at ELSE j.failed_at END,
         unique_key = CASE u.what WHEN 2 THEN NULL ELSE j.unique_key END,
         error = coalesce(u.error, j.error)
@@ -601,13 +600,14 @@ BEGIN
     END IF;
   END IF;
   IF v_back THEN
-    -- Their keys, unless others have them. Who waits is the app's open transaction, which may take its time.
+    -- Their keys, unless others have them; that of one that was cancelled is free.
+    -- Who waits is the app's open transaction, which may take its time.
     v_lock_timeout := current_setting('lock_timeout');
     PERFORM set_config('lock_timeout', '100', true);
     FOR v_id IN
       SELECT j.id FROM unnest(v_got, v_what) u(id, what) CROSS JOIN LATERAL (
         SELECT o.id, o.kind, o.own_key FROM "fastjobs_jobs" o
-        WHERE o.id = u.id AND o.own_key IS NOT NULL AND o.unique_key IS NULL LIMIT 1) j
+        WHERE o.id = u.id AND o.own_key IS NOT NULL AND o.unique_key IS NULL AND o.stop_asked = 0 LIMIT 1) j
       WHERE u.what IN (3, 5) ORDER BY j.kind, j.own_key
     LOOP
       BEGIN

@@ -116,10 +116,10 @@ SELECT k.kind, CASE WHEN k.paused = 0 THEN (SELECT j.run_at FROM "fastjobs_jobs"
 UPDATE "fastjobs_jobs" INDEXED BY "fastjobs_jobs_held" SET state = 0, held_until = 0, lost = lost + 1 WHERE kind = ? AND state = 1 AND held_until <= ?;
 
 -- heads
-SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, alone_key FROM "fastjobs_jobs" INDEXED BY "fastjobs_jobs_ready" WHERE kind = ? AND state = 0 AND run_at <= ? AND (lost <= ? OR attempts >= ?) ORDER BY run_at, id;
+SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, stop_asked, alone_key FROM "fastjobs_jobs" INDEXED BY "fastjobs_jobs_ready" WHERE kind = ? AND state = 0 AND run_at <= ? AND (lost <= ? OR attempts >= ?) ORDER BY run_at, id;
 
 -- take
-UPDATE "fastjobs_jobs" SET state = 1, held_until = ?, attempts = attempts + 1, claim = claim + 1, unique_key = NULL, stop_asked = 0 WHERE id IN (SELECT value FROM json_each(?));
+UPDATE "fastjobs_jobs" SET state = 1, held_until = ?, attempts = attempts + 1, claim = claim + 1, unique_key = NULL WHERE id IN (SELECT value FROM json_each(?));
 
 -- exhaust
 UPDATE "fastjobs_jobs" SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL, failed_at = ?, error = ? WHERE id = ?;
@@ -128,13 +128,13 @@ UPDATE "fastjobs_jobs" SET state = 3, held_until = 0, claim = claim + 1, unique_
 DELETE FROM "fastjobs_jobs" WHERE id = ? AND claim = ? AND state <> 3 AND alone_key IS NULL AND name IS NULL;
 
 -- try_again
-UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, run_at = ?, error = ? WHERE id = ? AND claim = ? AND state <> 3 AND alone_key IS NULL;
+UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, run_at = iif(stop_asked, run_at, ?), error = ? WHERE id = ? AND claim = ? AND state <> 3 AND alone_key IS NULL;
 
 -- fail
 UPDATE "fastjobs_jobs" SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL, failed_at = ?, error = ? WHERE id = ? AND claim = ? AND state <> 3 AND alone_key IS NULL;
 
 -- give_back
-UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, attempts = max(attempts - 1, 0), run_at = coalesce(?, run_at), error = coalesce(?, error) WHERE id = ? AND claim = ? AND state <> 3 AND own_key IS NULL;
+UPDATE "fastjobs_jobs" SET state = 0, held_until = 0, claim = claim + 1, attempts = max(attempts - 1, 0), run_at = iif(stop_asked, run_at, coalesce(?, run_at)), error = coalesce(?, error) WHERE id = ? AND claim = ? AND state <> 3 AND own_key IS NULL;
 
 -- extend
 UPDATE "fastjobs_jobs" SET held_until = ? WHERE id = ? AND claim = ? AND state = 1 AND held_until > ? RETURNING stop_asked;

@@ -128,8 +128,8 @@ async def claim(
     jobs: list[Job] = []
     exhausted: list[Job] = []
     for row in found:
-        what, id, kind, payload, run_at, attempts, token, lost, error, carried = row
-        job = Job(str(id), kind, payload, run_at, attempts, token, lost, error, carried)
+        what, id, *rest = row
+        job = Job(str(id), *rest)
         if what == JOB:
             jobs.append(job)
         elif what == EXHAUSTED:

@@ -104,8 +104,14 @@ def is_configured(engine: Engine) -> bool:
 def begin_to_write(connection: Connection) -> None:
     """Sees to it that a push through this connection is in a real transaction, however the engine begins them.
 
-    Raises QueueError where it has ended in the database alone, as at a full disk: the push would be kept by itself.
+    Raises QueueError where it only reads, and where it has ended in the database alone, as at a full disk: the push
+    would be kept by itself.
     """
+    if is_configured(connection.engine) and connection.get_execution_options().get(READ_ONLY):
+        raise QueueError(
+            f"this transaction only reads, as its engine has the option {READ_ONLY}=True: push through a session of"
+            " one that hasn't"
+        )
     driver: Any = connection.connection.driver_connection
     info = connection.connection.info
     began = info.get(_BEGAN)

@@ -34,8 +34,9 @@ class Connected:
         except sqlite3.ProgrammingError as error:
             self.close()
             raise _of_another_thread(engine, error) from error
-        except BaseException:
+        except BaseException as error:
             self.close()
+            files.say_which(error, engine.url)
             raise
 
     def close(self) -> None:

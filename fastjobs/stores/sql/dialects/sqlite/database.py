@@ -230,10 +230,10 @@ class SQLite:
         return await call.answer(self._submit)
 
     def _refuse_to_wait(self, instead: str) -> None:
-        if self._threads.task_has_the_gate():
+        if self._threads.has_the_gate():
             raise QueueError(
-                "this task has a transaction open that may write (a read opens one too, until its commit or close,"
-                f" unless configure was given begin='write'), and the queue would wait for it in vain: {instead}"
+                "this task or thread has a transaction open that may write (a read opens one too, until its commit or"
+                f" close, unless configure was given begin='write'), and the queue would wait for it in vain: {instead}"
             )
 
     def _submit(self, call: Call[Any]) -> None:

@@ -22,6 +22,8 @@ IN_MEMORY = (
     "a SQLite database in memory is gone with its connection, and each connection has one of its own: a queue"
     " can't live there. Use a file, or fastjobs.Memory() for tests"
 )
+CANTOPEN = 14
+"""SQLite's code for a file that it can't open."""
 INFO = "fastjobs_file"
 """Where a pooled connection's info has its FileKey, or None."""
 _warned: set[str] = set()
@@ -62,6 +64,21 @@ def make_private(path: str) -> None:
         log.warning(
             "anyone may write to the folder %s, and so move the queue's database %s away", folder, path
         )
+
+
+def say_which(error: BaseException, url: URL) -> None:
+    """Has SQLite's "unable to open database file" name the file, and the folder that isn't there."""
+    path = plain_path(url)
+    code = getattr(error, "sqlite_errorcode", None)
+    if (
+        path is None
+        or not isinstance(error, sqlite3.OperationalError)
+        or code is None
+        or code & 0xFF != CANTOPEN
+    ):
+        return
+    folder = os.path.dirname(path)
+    error.args = (f"{error}: {path}" + ("" if os.path.isdir(folder) else f": there is no folder {folder}"),)
 
 
 def database_path(connection: sqlite3.Connection) -> str:

@@ -14,7 +14,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
+
+from fastjobs.core.blocked import waiting_thread
 
 FileKey = tuple[int, int]
 """A file's device and inode, the same by whichever path it's reached."""
@@ -23,7 +26,7 @@ FileKey = tuple[int, int]
 class Turn:
     """Someone's place in the line, and then the turn itself."""
 
-    __slots__ = ("first", "given", "loop", "since", "task", "wake")
+    __slots__ = ("first", "given", "loop", "since", "task", "thread", "wake")
 
     def __init__(self, *, first: bool = False) -> None:
         self.first = first
@@ -32,6 +35,7 @@ class Turn:
         self.wake: Callable[[], object] = _nothing
         self.loop: asyncio.AbstractEventLoop | None = None
         self.task: asyncio.Task[Any] | None = None
+        self.thread = threading.get_ident()
         try:
             self.loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -44,6 +48,10 @@ class Turn:
         return f"{name} has had it for {time.monotonic() - self.since:.1f} s"
 
 
+_taken: ContextVar[Turn | None] = ContextVar("fastjobs.turn", default=None)
+"""The last turn that was taken in this context, in a thread without a loop."""
+
+
 class Gate:
     """Lets one in at a time, in the order they came."""
 
@@ -54,10 +62,16 @@ class Gate:
         self._last_was_first = False
 
     def held_here(self) -> bool:
-        """Whether the running task has the turn."""
+        """Whether the running task has the turn, or the thread that waits for what the task does.
+
+        FastAPI has one thread run a function of one request and then of another, each in a context of its own: so a
+        thread's turn is its own only where that was taken in this context.
+        """
         holder = self._holder
-        if holder is None or holder.task is None:
+        if holder is None:
             return False
+        if holder.task is None:
+            return holder is _taken.get() and holder.thread == waiting_thread()
         try:
             return holder.task is asyncio.current_task()
         except RuntimeError:
@@ -65,6 +79,12 @@ class Gate:
 
     def enter(self, timeout: float, *, first: bool = False) -> Turn:
         """Waits for a turn in this thread, and raises "database is locked" where none came in time."""
+        turn = self._enter(timeout, first=first)
+        if turn.loop is None:
+            _taken.set(turn)
+        return turn
+
+    def _enter(self, timeout: float, *, first: bool) -> Turn:
         turn = Turn(first=first)
         came = threading.Event()
         turn.wake = came.set
@@ -182,7 +202,7 @@ def gate(key: FileKey) -> Gate:
 
 
 def any_held_here() -> bool:
-    """Whether the running task has the turn at any file's gate."""
+    """Whether the running task, or the thread that waits for it, has the turn at any file's gate."""
     with _gates_lock:
         return any(each.held_here() for each in _gates.values())
 

@@ -140,15 +140,18 @@ def make_keyed(tables: Tables) -> Keyed:
             f"DELETE FROM {jobs} WHERE id IN (SELECT value FROM json_each(?)) AND state = 3"
             " RETURNING name, keep_name"
         ),
-        try_again=f"UPDATE {jobs} SET state = 0, {ended}, run_at = ?, error = ? WHERE {mine} {whose}",
+        try_again=(
+            f"UPDATE {jobs} SET state = 0, {ended}, run_at = iif(stop_asked, run_at, ?), error = ?"
+            f" WHERE {mine} {whose}"
+        ),
         fail=(
             f"UPDATE {jobs} SET state = 3, {ended}, unique_key = NULL, failed_at = ?, error = ?"
             f" WHERE {mine} {whose}"
         ),
         give_back=(
             f"UPDATE {jobs} AS j SET state = 0, {ended}, attempts = max(attempts - 1, 0),"
-            " run_at = coalesce(?, run_at), error = coalesce(?, error),"
-            f" unique_key = iif(EXISTS (SELECT 1 FROM {jobs} AS w {by_unique}"
+            " run_at = iif(stop_asked, run_at, coalesce(?, run_at)), error = coalesce(?, error),"
+            f" unique_key = iif(stop_asked OR EXISTS (SELECT 1 FROM {jobs} AS w {by_unique}"
             " WHERE w.kind = j.kind AND w.unique_key = j.own_key AND w.id <> j.id), NULL, own_key)"
             f" WHERE {mine} {whose}"
         ),

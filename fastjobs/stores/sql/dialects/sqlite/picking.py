@@ -18,7 +18,7 @@ PARKED = 500
 """The most jobs of a kind that one claim puts aside, as another of their key is held. Then it leaves the kind, so that
 neither the jobs of other kinds nor those who wait for the file wait for it."""
 
-_Row = tuple[int, str, str, int, int, int, int, str | None, str | None, bytes | None]
+_Row = tuple[int, str, str, int, int, int, int, str | None, str | None, int, bytes | None]
 _order = itemgetter(3, 0)
 _ANY = (1 << 63) - 1
 
@@ -112,12 +112,14 @@ class Pick:
             cursor.close()
 
     def _meet(self, row: _Row, kind: Claimable) -> None:
-        id, name, payload, run_at, attempts, token, lost, error, carried, alone = row
+        id, name, payload, run_at, attempts, token, lost, error, carried, to_stop, alone = row
         if attempts >= kind.attempts:
             if len(self.exhausted) >= self._limit:
                 self.again = self._is_over = True
                 return
-            self.exhausted.append(Job(str(id), name, payload, run_at, attempts, token, lost, error, carried))
+            self.exhausted.append(
+                Job(str(id), name, payload, run_at, attempts, token, lost, error, carried, bool(to_stop))
+            )
             self._said.append(exhausted_text(attempts, lost, error, kind.attempts))
             if alone is not None:
                 self._alone.append((name, alone))
@@ -138,7 +140,9 @@ class Pick:
         own[0] -= 1
         shared[0] -= 1
         self._holds.setdefault(kind.hold, []).append(id)
-        self.jobs.append(Job(str(id), name, payload, run_at, attempts + 1, token + 1, lost, error, carried))
+        self.jobs.append(
+            Job(str(id), name, payload, run_at, attempts + 1, token + 1, lost, error, carried, bool(to_stop))
+        )
 
     def _is_busy(self, kind: str, alone: bytes) -> bool:
         found = self._busy.get((kind, alone))

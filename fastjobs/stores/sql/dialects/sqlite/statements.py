@@ -32,7 +32,7 @@ class Statements:
     """kind, now"""
     heads: str
     """kind, now, most lost, its kind's attempts
-    -> id, kind, payload, run_at, attempts, claim, lost, error, carried, alone_key
+    -> id, kind, payload, run_at, attempts, claim, lost, error, carried, stop_asked, alone_key
 
     Due soonest first: those lost no more often than that, and those whose attempts are used up."""
     take: str
@@ -89,13 +89,13 @@ def make_statements(tables: Tables) -> Statements:
             " WHERE kind = ? AND state = 1 AND held_until <= ?"
         ),
         heads=(
-            "SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, alone_key"
+            "SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, stop_asked, alone_key"
             f" FROM {jobs} INDEXED BY {ready}"
             " WHERE kind = ? AND state = 0 AND run_at <= ? AND (lost <= ? OR attempts >= ?) ORDER BY run_at, id"
         ),
         take=(
             f"UPDATE {jobs} SET state = 1, held_until = ?, attempts = attempts + 1, claim = claim + 1,"
-            " unique_key = NULL, stop_asked = 0 WHERE id IN (SELECT value FROM json_each(?))"
+            " unique_key = NULL WHERE id IN (SELECT value FROM json_each(?))"
         ),
         exhaust=(
             f"UPDATE {jobs} SET state = 3, held_until = 0, claim = claim + 1, unique_key = NULL,"
@@ -103,7 +103,8 @@ def make_statements(tables: Tables) -> Statements:
         ),
         done=f"DELETE FROM {jobs} WHERE {mine} AND alone_key IS NULL AND name IS NULL",
         try_again=(
-            f"UPDATE {jobs} SET state = 0, held_until = 0, claim = claim + 1, run_at = ?, error = ?"
+            f"UPDATE {jobs} SET state = 0, held_until = 0, claim = claim + 1,"
+            " run_at = iif(stop_asked, run_at, ?), error = ?"
             f" WHERE {mine} AND alone_key IS NULL"
         ),
         fail=(
@@ -112,7 +113,8 @@ def make_statements(tables: Tables) -> Statements:
         ),
         give_back=(
             f"UPDATE {jobs} SET state = 0, held_until = 0, claim = claim + 1, attempts = max(attempts - 1, 0),"
-            f" run_at = coalesce(?, run_at), error = coalesce(?, error) WHERE {mine} AND own_key IS NULL"
+            " run_at = iif(stop_asked, run_at, coalesce(?, run_at)), error = coalesce(?, error)"
+            f" WHERE {mine} AND own_key IS NULL"
         ),
         extend=(
             f"UPDATE {jobs} SET held_until = ? WHERE id = ? AND claim = ? AND state = 1 AND held_until > ?"

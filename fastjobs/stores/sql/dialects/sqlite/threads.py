@@ -54,6 +54,6 @@ class Threads:
             self._there = {}
         return [there[what] for what in ("reader", "writer") if what in there]
 
-    def task_has_the_gate(self) -> bool:
-        """Whether the running task has a transaction open that keeps the writer waiting."""
+    def has_the_gate(self) -> bool:
+        """Whether the running task, or the thread that waits for it, keeps the writer waiting by a transaction."""
         return any_held_here() if self.gate is None else self.gate.held_here()
