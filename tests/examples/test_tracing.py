@@ -18,6 +18,8 @@ from examples.tracing.receiver import Received
 from examples.tracing.waterfall import waterfall
 from tests.databases.postgres import Database
 
+pytestmark = pytest.mark.timeout(240)  # processes are started, on a machine with much to do
+
 ROUTES = ["register", "register-sync", "remind", "remind-sync"]
 """In a transaction of an async and of a sync session, and by themselves."""
 JOB = ["send welcome-mail", "process welcome-mail", "smtp", "process welcome-mail", "smtp"]

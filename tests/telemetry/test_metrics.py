@@ -181,12 +181,19 @@ async def test_what_never_ran_is_no_run_that_took_no_time(new: NewMetricsQueue, 
     await sms.push()
     await sms.push()
     await q.drain()
+    # Cancelled in the moment before its worker began with it, and one that kept losing its worker.
+    cancelled = Ran(
+        kind="sms", job="8", attempt=1, outcome=Outcome.CANCELLED, error=None, took=0.0, waited=1.0
+    )
+    metrics(cancelled)
+    read.metrics(cancelled)
     lost = LostWorker("lost its worker")
     ran = Ran(kind="sms", job="9", attempt=3, outcome=Outcome.FAILED, error=lost, took=0.0, waited=1.0)
     metrics(ran)
     read.metrics(ran)
     found = page(registry)
     assert found['fastjobs_runs_total{kind="sms",outcome="failed"}'] == 1
+    assert found['fastjobs_runs_total{kind="sms",outcome="cancelled"}'] == 1
     assert found['fastjobs_run_seconds_count{kind="sms"}'] == 1
     assert read.all()[names.CONSUMED_MESSAGES] == {messaging("sms", "process"): 1}
 
@@ -439,6 +446,23 @@ async def test_kinds_that_nobody_here_handles_are_one_label(new: NewMetricsQueue
     assert len([name for name in found if name.startswith("fastjobs_jobs_waiting")]) == 2
     metrics(Ran(kind="other-1", job="1", attempt=1, outcome=Outcome.DONE, error=None, took=0.1, waited=0.0))
     assert page(registry)['fastjobs_runs_total{kind="_other",outcome="done"}'] == 1
+
+
+async def test_what_the_fallback_runs_is_under_one_label_however_it_is_named(
+    new: NewMetricsQueue, clock: Clock
+) -> None:
+    store, registry = Memory(clock=clock), CollectorRegistry()
+    theirs = Queue(store, clock=clock)
+    for n in range(20):
+        await theirs.kind(f"other-{n}")(_nothing).push()
+    q = new(PrometheusMetrics(registry=registry), store=store)
+
+    @q.fallback
+    async def anything() -> None: ...
+
+    assert await q.drain() == 20
+    runs = {name: count for name, count in page(registry).items() if name.startswith("fastjobs_runs_total")}
+    assert runs == {'fastjobs_runs_total{kind="_other",outcome="done"}': 20}
 
 
 async def _nothing() -> None: ...
