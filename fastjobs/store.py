@@ -84,7 +84,12 @@ class Extra(Flag):
 
 
 class Store(Protocol):
-    """Keeps jobs, from their push until they are done, or kept as failed."""
+    """Keeps jobs, from their push until they are done, or kept as failed.
+
+    Its calls come side by side. An idle queue asks a claim in the turn of the loop in which a push is sent, and a queue
+    whose job has ended a claim beside its mark: a store that keeps both at once, the claim last, has the next job start
+    sooner. To one that doesn't, a claim that came too early is made again.
+    """
 
     extras: ClassVar[Extra]
 

@@ -111,7 +111,7 @@ class Failed:
                 out(said(done) + "\n")
         for id in missed:
             found = await _found(queue, id)
-            why = _none(queue) if found is None else f"it hasn't failed: {found.why}"
+            why = _none(queue, id) if found is None else f"it hasn't failed: {found.why}"
             tell(f"job {id}: {why}")
         return 1 if missed else 0
 
@@ -145,6 +145,8 @@ async def _found(queue: Queue, id: str) -> JobInfo | None:
     return await queue.job(id, cut=0) if supports(queue.store, Extra.COUNTS) else None
 
 
-def _none(queue: Queue) -> str:
+def _none(queue: Queue, id: str) -> str:
     """What's said of an id of which nothing was found."""
+    if id in queue.kinds:
+        return f"there's no such job, as it's a kind: --kind {id} means its failed jobs"
     return _GONE if supports(queue.store, Extra.COUNTS) else "there's no failed job of this id"

@@ -7,8 +7,9 @@ clocks of the app's instances never meet in one comparison.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from fastjobs.core.errors import PushError, RegistrationError
 from fastjobs.core.text import one_line
@@ -64,6 +65,49 @@ class NewJob(NamedTuple):
     """How many microseconds the name stays taken after the job has ended (NAMES)."""
     carried: str | None = None
     """What the push carried, as ASCII JSON text of a flat object of strings (CARRY)."""
+
+
+class Alike(Sequence[NewJob]):
+    """New jobs that differ in their payloads alone, none with a key or a name: a store may take them as they are.
+
+    A thousand jobs in one push cost as much to make as to keep, so each is made as it's asked for.
+    """
+
+    __slots__ = ("after", "at", "carried", "kind", "payloads")
+
+    def __init__(
+        self,
+        kind: str,
+        payloads: list[str],
+        at: int | None = None,
+        after: int = 0,
+        carried: str | None = None,
+    ) -> None:
+        self.kind = kind
+        self.payloads = payloads
+        self.at = at
+        self.after = after
+        self.carried = carried
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, index: int) -> NewJob: ...
+    @overload
+    def __getitem__(self, index: slice) -> Alike: ...
+    def __getitem__(self, index: int | slice) -> NewJob | Alike:
+        some = self.payloads[index]
+        if isinstance(some, str):
+            return NewJob(self.kind, some, self.at, self.after, carried=self.carried)
+        return Alike(self.kind, some, self.at, self.after, self.carried)
+
+    def __iter__(self) -> Iterator[NewJob]:
+        for payload in self.payloads:
+            yield NewJob(self.kind, payload, self.at, self.after, carried=self.carried)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.payloads)} jobs of kind {self.kind!r}>"
 
 
 class Job(NamedTuple):

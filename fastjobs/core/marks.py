@@ -24,9 +24,10 @@ class Kept(Enum):
     """Someone's open transaction has the row. Nothing changed; ask again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Done:
-    """It ran, and is removed."""
+    """It ran, and is removed. Not to be changed; not frozen, as one is made for each run, and that costs three times as
+    much."""
 
     id: str
     claim: int

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, cast
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from fastjobs.core.errors import PayloadError, RegistrationError
@@ -53,6 +54,9 @@ class Codec(Generic[T]):
                 f"kind {kind!r}: its value can't be a {annotation!r}, as pydantic makes no JSON of it: {bad.message}"
             ) from bad
 
+        self._plain = annotation if _compares_fields_alone(annotation) else None
+        """A model whose values are equal where their fields are: to ask that alone is much quicker."""
+
     @property
     def unordered(self) -> str | None:
         """The first type in it whose JSON has no order of its own: "set" or "frozenset"."""
@@ -64,24 +68,39 @@ class Codec(Generic[T]):
         A field goes by its alias, or by its name where the value doesn't come back by aliases (as with a
         `serialization_alias` alone).
         """
-        # Nearly all values come back by their aliases, in ASCII: in one go they cost half of what the rest does.
-        asks, writes = self._adapter.validator, self._adapter.serializer
-        try:
-            checked: T = asks.validate_python(value)
-            found = writes.to_json(checked, by_alias=True, warnings=False)
-            back: T = asks.validate_json(found)
-            is_same = type(back) is type(checked) and bool(back == checked)
-        except Exception:  # the rest says what is wrong
-            is_same, found = False, b""
-        if (
-            is_same
-            and len(found) <= most
-            and found.isascii()
-            and b"NaN" not in found
-            and b"Infinity" not in found
-        ):
-            return found.decode("ascii")
-        return self._dumped(value, most)
+        return self.dump_all((value,), most)[0]
+
+    def dump_all(self, values: Iterable[T], most: int) -> list[str]:
+        """The payload of each."""
+        # Nearly all values come back by their aliases, in ASCII: in one go they cost half of what the rest does. And
+        # it's one loop for all, as a call for each would cost a quarter of it.
+        asks = self._adapter.validator.validate_python
+        writes = self._adapter.serializer.to_json
+        reads = self._adapter.validator.validate_json
+        plain = self._plain
+        payloads: list[str] = []
+        for value in values:
+            try:
+                checked: T = asks(value)
+                found = writes(checked, by_alias=True, warnings=False)
+                back: T = reads(found)
+                of = type(checked)
+                is_same = type(back) is of and (
+                    (of is plain and back.__dict__ == checked.__dict__) or bool(back == checked)
+                )
+            except Exception:  # the rest says what is wrong
+                is_same, found = False, b""
+            if (
+                is_same
+                and len(found) <= most
+                and found.isascii()
+                and b"NaN" not in found
+                and b"Infinity" not in found
+            ):
+                payloads.append(str(found, "ascii"))
+            else:
+                payloads.append(self._dumped(value, most))
+        return payloads
 
     def _dumped(self, value: T, most: int) -> str:
         checked = self._checked(value)
@@ -161,6 +180,16 @@ class Codec(Generic[T]):
             kind=self.kind,
             field=field,
         )
+
+
+def _compares_fields_alone(annotation: Any) -> bool:
+    return (
+        isinstance(annotation, type)
+        and issubclass(annotation, BaseModel)
+        and annotation.__eq__ is BaseModel.__eq__
+        and not annotation.__private_attributes__
+        and annotation.model_config.get("extra") != "allow"
+    )
 
 
 def _constant(text: str) -> Difference | None:

@@ -19,7 +19,7 @@ PLACE = "_fastjobs_place"
 _OTHERS = (
     *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")},
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
-    "<frozen ",
+    "<",  # "<frozen importlib…>", and what a library made as it ran: "<sqlalchemy generated …>", "<string>"
 )
 
 # What breaks a line, moves a terminal's cursor or turns its text round: C0, DEL, C1, line and paragraph

@@ -49,6 +49,10 @@ class Verdict:
     """Whether it was held back before it started, so that its handler never began."""
 
 
+DONE = Verdict(None, Outcome.DONE)
+"""That of all runs that are plainly done, whose marks are made beside it."""
+
+
 def verdict(
     job: Job,
     options: KindOptions,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from fastjobs.clock import Clock
-from fastjobs.core.marks import Fail, GiveBack, Mark, TryAgain
+from fastjobs.core.marks import Fail, GiveBack, TryAgain
 from fastjobs.core.verdict import cancelled
 from fastjobs.runtime.outage import Outage
 from fastjobs.runtime.progress import LIMIT, Reports
@@ -81,11 +81,10 @@ class LastWord:
         changed = [ended for ended in stay if id(ended.run) in asked]
         for ended in changed:
             ended.run.cancelled = True
-            ended.verdict = cancelled(ended.run.job)
+            ended.change(cancelled(ended.run.job))
         return changed
 
 
 def _stays(ended: Ended[Run]) -> bool:
     """Whether its job goes on after this end, or is kept as failed. One that its rate held back never began."""
-    mark: Mark | None = ended.verdict.mark
-    return isinstance(mark, (TryAgain, Fail, GiveBack)) and not ended.verdict.rated
+    return isinstance(ended.mark, (TryAgain, Fail, GiveBack)) and not ended.verdict.rated

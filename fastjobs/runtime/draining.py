@@ -137,7 +137,7 @@ class Drain:
         return begins and (ended is None or not ended.verdict.rated)
 
     async def _keep(self, ended: Ended[Run]) -> None:
-        if ended.verdict.mark is None:
+        if ended.mark is None:
             return
         asks = ending.asks(ended.run)
         if asks is not None:
@@ -146,7 +146,7 @@ class Drain:
                 self._teller.done_in(ended)
                 return
         await self._last_word.before([ended])
-        await self._on_fail(self._teller.ended(ended, await self._marked(ended.verdict.mark), False))
+        await self._on_fail(self._teller.ended(ended, await self._marked(ended.mark), False))
 
     async def _marked(self, mark: Mark) -> Kept:
         while True:

@@ -83,9 +83,8 @@ class Feed:
         self._stuck = stuck
         self._rates = rates
         self._decide = decide
-        self._moved = False
         self._moved_at = 0.0
-        """When it was last seen that a job had ended, or one was claimed."""
+        """When a job ended last, or one was claimed."""
         self._free_at = clock.monotonic()
         """When a claim was last asked for a worker that is free."""
         self._finds_lost = False
@@ -96,6 +95,12 @@ class Feed:
         self._wants_room = False
         self._got_room = False
         """Whether something has ended since the claim was asked."""
+        self._idles = False
+        """Whether it sleeps with room for jobs, as there are none."""
+        self._taken: frozenset[str] = frozenset()
+        """The jobs that the last claim has taken."""
+        self._answers = 0
+        """How many claims were answered."""
         self._soon: Timer | None = None
         self._soon_at = FAR
         self.pace = Pace(workers)
@@ -120,9 +125,23 @@ class Feed:
             with suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(self.wake)
 
+    def beside(self) -> int:
+        """A push of jobs that are due is about to be sent, on the loop's thread: where there is nothing else to do, a
+        claim is asked in the same turn. A store may keep both as one, and the jobs start as soon as they're kept.
+
+        Answers what `has` takes.
+        """
+        if self._idles and self._rates is None and self._load() < self._workers:
+            self._wake.set()
+        return self._answers
+
+    def has(self, ids: Sequence[str | None], since: int) -> bool:
+        """Whether the last claim, answered since then, has taken all of these jobs: nobody need look for them."""
+        return self._answers > since and self._taken.issuperset(ids)
+
     def freed(self) -> None:
         """Something has ended: there may be room now."""
-        self._moved = self._got_room = True
+        self._moved_at, self._got_room = self._clock.monotonic(), True
         if self._wants_room:
             self._wake.set()
 
@@ -153,15 +172,17 @@ class Feed:
     async def _sleep(self, seconds: float, *, for_room: bool) -> None:
         """Returns as it's woken, after so many seconds, or with `for_room` once something has ended."""
         self._wants_room = for_room
-        step = min(seconds, STUCK) if self._load() > self._workers else seconds
+        step = seconds
+        if self._load() > self._workers:
+            step = min(seconds, max(self._moved_at + STUCK - self._clock.monotonic(), 0.0))
         if step == FAR:
             await self._wake.wait()
         else:
             await wait(self._wake, self._clock, step)
         self._wants_room = False
-        if self._moved:
-            self._moved, self._moved_at = False, self._clock.monotonic()
-        elif self._load() > self._workers and self._clock.monotonic() - self._moved_at >= STUCK:
+        now = self._clock.monotonic()
+        if self._load() > self._workers and now - self._moved_at >= STUCK:
+            self._moved_at = now
             # All workers are on long jobs, though jobs were short: another instance may have a free one.
             self.pace.took(STUCK)
             self._stuck()
@@ -209,7 +230,9 @@ class Feed:
             if free:
                 self._free_at, self._finds_lost = asked, any(job.lost for job in claimed.jobs)
             if claimed.jobs:
-                self._moved, self._moved_at = False, self._clock.monotonic()
+                self._moved_at = self.answered_at
+            self._taken = frozenset(job.id for job in claimed.jobs)
+            self._answers += 1
             self._took(claimed, asked)
             if rates is not None:
                 if self._decide is not None:
@@ -227,4 +250,6 @@ class Feed:
                     sleep = rates.sleep(sleep)
                 # Due already and not taken: it's for a worker that is free, and none was as it was asked.
                 if claimed.next_in != 0 or not self._got_room:
+                    self._idles = True
                     await self._sleep(sleep, for_room=claimed.next_in == 0)
+                    self._idles = False

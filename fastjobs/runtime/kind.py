@@ -6,13 +6,13 @@ Longer than 300 lines, as half of it says what its public methods promise.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 from fastjobs.core.duration import LAST, Seconds, instant, micros
 from fastjobs.core.errors import PushError, QueueError, RegistrationError
-from fastjobs.core.job import NewJob, job_name, kind_name
+from fastjobs.core.job import Alike, NewJob, job_name, kind_name
 from fastjobs.core.options import KindOptions, KindSettings, checked
 from fastjobs.core.payload import Codec
 from fastjobs.core.rate import Limiter, Throttle
@@ -287,7 +287,7 @@ class Kind(Generic[T]):
         store: Store | None = None,
         *,
         name: str | None = None,
-    ) -> tuple[list[NewJob], Followed | None]:
+    ) -> tuple[Sequence[NewJob], Followed | None]:
         """The jobs a push of these values would push, to `store` or the queue's own, and who follows that push.
 
         Whoever calls it pushes them, by what follows if there is something, and at once: the push has begun.
@@ -310,13 +310,15 @@ class Kind(Generic[T]):
         unique, most = self.options.unique, queue.max_payload
         if unique is not None and store is not None:
             require(store, self._push_needs, f"kind {self.name!r}")
-        payloads = [self.codec.dump(value, most) for value in values]
+        payloads = self.codec.dump_all(values, most)
         if not payloads:
             return [], None
         # Last, as nothing of ours can fail between this and the push.
         carried, followed = queue.gather(store, self.name, len(payloads))
         keep_name = 0 if name is None else self.options.keep_name
         if unique is None:
+            if len(payloads) > 1:
+                return Alike(self.name, payloads, due, wait, carried), followed
             return [
                 NewJob(
                     kind=self.name,

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from fastjobs.clock import Clock
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.outage import Outage
-from fastjobs.runtime.run import Ended, Run
+from fastjobs.runtime.run import Ended, Run, Told
 from fastjobs.runtime.waiting import limited, pause
 from fastjobs.store import Extend, Kept, Mark, Store
 
@@ -23,49 +23,26 @@ MOST = 1000
 BUSY_AGAIN = 0.05
 
 
-class Entry:
-    """A mark on its way."""
-
-    __slots__ = ("about", "mark", "resent", "told", "until")
-
-    def __init__(
-        self,
-        mark: Mark,
-        until: float,
-        told: Callable[[Ended[Run] | None, Kept | None, bool], None],
-        about: Ended[Run] | None = None,
-    ) -> None:
-        """`until` is the monotonic time its hold ends; `told` gets `about`, the store's answer, or None where there was
-        none in time, and whether the mark was sent more than once after an error, all within its hold.
-
-        A partial of it for each job would be two things more to collect, of which a thousand wait at a time.
-        """
-        self.mark = mark
-        self.until = until
-        self.told = told
-        self.about = about
-        self.resent = False
-
-
 class Ledger:
     """The marks of one running queue."""
 
     def __init__(
-        self, store: Store, clock: Clock, poll: float, before: Callable[[list[Entry]], Awaitable[None]]
+        self, store: Store, clock: Clock, poll: float, before: Callable[[list[Ended[Run]]], Awaitable[None]]
     ) -> None:
         """`before` is called with each batch that is about to be written, and may change its marks."""
         self._store = store
         self._clock = clock
         self._before = before
         self.outage = Outage(clock, "marks", poll)
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[Ended[Run]] = deque()
         self._size = MOST
         self._more = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def add(self, entry: Entry) -> None:
-        """Takes a mark to write."""
+    def add(self, entry: Ended[Run], mark: Mark, told: Told) -> None:
+        """Takes a mark to write for a run that ended. `told` gets the store's answer."""
+        entry.sent, entry.told, entry.resent = mark, told, False
         if not self._entries:
             self._empty.clear()
             self._more.set()
@@ -94,7 +71,8 @@ class Ledger:
                 self._entries.extendleft(reversed(batch))
                 raise
             try:
-                kept = await limited(self._store.mark([entry.mark for entry in batch]), "marks")
+                marks = [entry.sent for entry in batch if entry.sent is not None]
+                kept = await limited(self._store.mark(marks), "marks")
             except BaseException as error:
                 self._entries.extend(batch)
                 if not isinstance(error, Exception):
@@ -110,9 +88,9 @@ class Ledger:
             self._size = min(MOST, self._size * 2)
             await self._tell(batch, kept)
             # An idle ledger keeps no run, as that may have an error, and in its traceback all that a handler had.
-            del batch, kept
+            del batch, marks, kept
 
-    def _failed(self, batch: list[Entry], error: Exception) -> float:
+    def _failed(self, batch: list[Ended[Run]], error: Exception) -> float:
         """Their write failed. Answers how long to wait before the next."""
         # One mark that the store can't take must not keep the others: ever fewer at a time, and to the back.
         self._size = max(1, len(batch) // 2)
@@ -122,15 +100,15 @@ class Ledger:
         self._give_up()
         return waiting
 
-    async def _tell(self, batch: list[Entry], kept: list[Kept]) -> None:
-        busy: list[Entry] = []
+    async def _tell(self, batch: list[Ended[Run]], kept: list[Kept]) -> None:
+        busy: list[Ended[Run]] = []
         now = self._clock.monotonic()
         for entry, answer in zip(batch, kept, strict=True):
             if answer is Kept.BUSY:
                 busy.append(entry)
             else:
                 # Past its hold, as in a process that was frozen, another claim may be what it lost the job to.
-                entry.told(entry.about, answer, entry.resent and now < entry.until)
+                entry.told(entry, answer, entry.resent and now < entry.run.until)
         if busy:
             self._entries.extend(busy)
             self._give_up()
@@ -140,17 +118,17 @@ class Ledger:
     def _give_up(self) -> None:
         """Lets go the marks whose hold is over."""
         now = self._clock.monotonic()
-        over = [entry for entry in self._entries if entry.until <= now]
+        over = [entry for entry in self._entries if entry.run.until <= now]
         if over:
-            self._entries = deque(entry for entry in self._entries if entry.until > now)
+            self._entries = deque(entry for entry in self._entries if entry.run.until > now)
             for entry in over:
-                ends = not isinstance(entry.mark, Extend)
+                ends = not isinstance(entry.sent, Extend)
                 say(
                     logging.ERROR,
                     "the end of a job was not kept while it was held, and it runs again"
                     if ends
                     else "whether a job's done_in was committed was not told while it was held: it runs again if not",
-                    job=entry.mark.id,
-                    mark=type(entry.mark).__name__,
+                    job=entry.run.job.id,
+                    mark=type(entry.sent).__name__,
                 )
-                entry.told(entry.about, None, entry.resent)
+                entry.told(entry, None, entry.resent)

@@ -15,7 +15,7 @@ from typing import Any
 
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import StoreError
-from fastjobs.core.marks import Done, GiveBack, HoldBack, Kept, Mark, TryAgain
+from fastjobs.core.marks import Done, GiveBack, HoldBack, Kept, TryAgain
 from fastjobs.core.outcome import Outcome
 from fastjobs.core.verdict import Cut, Verdict, cancelled
 from fastjobs.runtime import ending, following
@@ -24,7 +24,7 @@ from fastjobs.runtime.feed import Feed
 from fastjobs.runtime.handled import Handled
 from fastjobs.runtime.health import Health, Vitals
 from fastjobs.runtime.kind import Kind
-from fastjobs.runtime.ledger import Entry, Ledger
+from fastjobs.runtime.ledger import Ledger
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.listening import Listening
 from fastjobs.runtime.outage import Outage
@@ -84,7 +84,7 @@ class Life:
         self._cancels = Cancels(store, settings.clock, self._runs, self._cancelled, settings.poll)
         self._last_word = LastWord(self._cancels, self._reports)
         self._ledger = Ledger(store, settings.clock, settings.poll, self._before_marks)
-        self._when_kept = self._kept
+        self._when_kept, self._when_asked = self._kept, self._asked
         self._workers = Workers(self._runner, settings.workers, self._ended)
         self._renewal = Renewal(store, settings.clock, self._runs, self._lost, self._cancelled, settings.poll)
         self._rates = rates_of(store, settings, self._handled)
@@ -269,37 +269,35 @@ class Life:
 
     def _ended(self, ended: Ended[Run]) -> None:
         run = ended.run
-        if run.reported is not None and isinstance(ended.verdict.mark, Done):
+        if run.reported is not None and isinstance(ended.mark, Done):
             self._reports.forget(run)
         # One that was left behind as the queue stopped has been given back, and may still come to its end.
         held = run in self._runs
         self._runs.discard(run)
         if not ended.verdict.rated:
             self.feed.pace.took(ended.took)
-        if self._rates is not None and isinstance(ended.verdict.mark, HoldBack):
-            self._rates.held_back(run.kind.name, ended.verdict.mark.kind_for)
-        if held and ended.verdict.mark is not None:
+        if self._rates is not None and isinstance(ended.mark, HoldBack):
+            self._rates.held_back(run.kind.name, ended.mark.kind_for)
+        if held and ended.mark is not None:
             asks = None if run.ending is None else ending.asks(run)
             if asks is None:
-                self._mark(ended.verdict.mark, run, self._when_kept, ended)
+                self._ledger.add(ended, ended.mark, self._when_kept)
             else:
-                self._mark(asks, run, self._asked, ended)
+                self._ledger.add(ended, asks, self._when_asked)
             # The claim of the next goes with the mark, where a store takes its calls in turn: it's kept in one commit
             # with it. Where it came too early, `_next` asks once more.
             self._next(ended)
 
-    def _asked(self, ended: Ended[Run] | None, kept: Kept | None, resent: bool) -> None:
+    def _asked(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
         """Its handler called done_in: only where the job isn't done by that, its end is marked."""
-        assert ended is not None
         if ending.is_done(ended.run, kept, self._clock.monotonic()):
             self._teller.done_in(ended)
             self._next(ended)
-        elif kept is not None and ended.verdict.mark is not None:
-            self._mark(ended.verdict.mark, ended.run, self._when_kept, ended)
+        elif kept is not None and ended.mark is not None:
+            self._ledger.add(ended, ended.mark, self._when_kept)
 
-    def _kept(self, ended: Ended[Run] | None, kept: Kept | None, resent: bool) -> None:
-        assert ended is not None
-        mark = ended.verdict.mark
+    def _kept(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
+        mark = ended.mark
         if kept is Kept.YES and not self.feed.stopping:
             if isinstance(mark, HoldBack):
                 self.feed.due_in(mark.kind_for / SECOND)
@@ -315,15 +313,6 @@ class Life:
         if self._handled.lets_next(ended.run.kind) and not self.feed.stopping:
             self.feed.wake()
 
-    def _mark(
-        self,
-        mark: Mark,
-        run: Run,
-        told: Callable[[Ended[Run] | None, Kept | None, bool], None],
-        about: Ended[Run] | None = None,
-    ) -> None:
-        self._ledger.add(Entry(mark, run.until, told, about))
-
     def _give_back(self, run: Run, error: str | None = None) -> None:
         self._runs.discard(run)
         if run.cancelled:
@@ -332,25 +321,19 @@ class Life:
             ended = Ended(
                 run, Verdict(GiveBack(run.job.id, run.job.claim, error=error), Outcome.RETRIED), 0.0
             )
-        assert ended.verdict.mark is not None
-        self._mark(ended.verdict.mark, run, self._given_back, ended)
+        assert ended.mark is not None
+        self._ledger.add(ended, ended.mark, self._given_back)
 
-    def _given_back(self, ended: Ended[Run] | None, kept: Kept | None, resent: bool) -> None:
+    def _given_back(self, ended: Ended[Run], kept: Kept | None, resent: bool) -> None:
         """What never came to its own end is told of only where it was cancelled."""
-        assert ended is not None
         if ended.verdict.outcome is Outcome.CANCELLED:
             self._kept(ended, kept, resent)
 
-    async def _before_marks(self, entries: list[Entry]) -> None:
-        ends = [entry.about for entry in entries if entry.about is not None and _is_end(entry)]
-        changed = {id(ended) for ended in await self._last_word.before(ends)}
-        for entry in entries if changed else ():
-            if (
-                id(entry.about) in changed
-                and entry.about is not None
-                and entry.about.verdict.mark is not None
-            ):
-                entry.mark = entry.about.verdict.mark
+    async def _before_marks(self, batch: list[Ended[Run]]) -> None:
+        # The question whether a done_in was committed is no end.
+        ends = [ended for ended in batch if ended.sent is ended.mark]
+        for ended in await self._last_word.before(ends):
+            ended.sent = ended.mark
 
     def _lost(self, run: Run) -> None:
         if run.task is None:
@@ -460,11 +443,6 @@ class Life:
                 await limited(self._store.close(), "closing", limit)
             except Exception as error:
                 say_error("the store failed as it was closed", error, logging.WARNING)
-
-
-def _is_end(entry: Entry) -> bool:
-    """Whether it's the mark of its run's end, and not the question whether that was committed."""
-    return entry.about is not None and entry.mark is entry.about.verdict.mark
 
 
 def scheduler_of(

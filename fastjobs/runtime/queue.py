@@ -33,6 +33,7 @@ from fastjobs.runtime.carrying import gather
 from fastjobs.runtime.desk import Desk
 from fastjobs.runtime.draining import Drain
 from fastjobs.runtime.fallback import fallback_kind
+from fastjobs.runtime.feed import Feed
 from fastjobs.runtime.following import Followed
 from fastjobs.runtime.handlers import place_of
 from fastjobs.runtime.health import STOPPED, Health
@@ -450,9 +451,21 @@ class Queue(Desk):
         """Pushes jobs and wakes the workers."""
         store = self.store
         self._say_if_never_started(jobs[0].kind if jobs else None)
-        ids = await limited(store.push(jobs), "a push")
+        feed, first = self._feed_here(), jobs[0] if jobs else None
+        if feed is None or first is None or first.at is not None or first.after > 0 or first.key is not None:
+            ids = await limited(store.push(jobs), "a push")
+        else:
+            since = feed.beside()
+            ids = await limited(store.push(jobs), "a push")
+            if feed.has(ids, since):
+                return ids
         self.wake()
         return ids
+
+    def _feed_here(self) -> Feed | None:
+        """What claims on this thread's loop."""
+        life = self._life
+        return life.feed if life is not None and life.thread == threading.get_ident() else None
 
     def within(self, tx: object, unfinished: Unfinished) -> tuple[Pusher | SyncPusher, bool]:
         """What pushes through `tx`, and whether it's sync."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +14,10 @@ from fastjobs.core.carrier import Carrier, FollowedRun, unpacked
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import ClaimLost
 from fastjobs.core.job import Job
+from fastjobs.core.marks import Done, Kept, Mark
 from fastjobs.core.request_id import carried_id
 from fastjobs.core.trace_id import carried_trace
-from fastjobs.core.verdict import Cut, Verdict
+from fastjobs.core.verdict import DONE, Cut, Verdict
 from fastjobs.runtime import ending
 from fastjobs.runtime.current import CurrentJob, running_job
 from fastjobs.runtime.kind import Kind
@@ -156,16 +157,40 @@ class Owed:
     error: Exception
 
 
-@dataclass(slots=True)
-class Ended(Generic[R]):
-    """How a run ended, and what becomes of its job."""
+Told = Callable[["Ended[Run]", Kept | None, bool], None]
+"""Gets a run that ended, the store's answer to the mark that was sent for it, or None where there was none in time, and
+whether that was sent more than once after an error, all within its hold."""
 
-    run: R
-    verdict: Verdict
-    took: float
-    """Seconds."""
-    error: BaseException | None = None
-    """What the handler raised, as it raised it."""
+
+def _nobody(ended: Ended[Run], kept: Kept | None, resent: bool) -> None: ...
+
+
+class Ended(Generic[R]):
+    """How a run ended, what becomes of its job, and the mark that's on its way for it.
+
+    One thing rather than three, as a thousand of them wait at a time for their marks to be kept, and each thing more is
+    one more to collect.
+    """
+
+    __slots__ = ("error", "mark", "resent", "run", "sent", "told", "took", "verdict")
+
+    def __init__(self, run: R, verdict: Verdict, took: float, error: BaseException | None = None) -> None:
+        """`took` is in seconds, `error` what the handler raised, as it raised it."""
+        self.run = run
+        self.verdict = verdict
+        self.took = took
+        self.error = error
+        self.mark = verdict.mark
+        """Of its end; None where there's none."""
+        self.sent: Mark | None = None
+        """What is on its way: its end's mark, or the question whether that was committed."""
+        self.told: Told = _nobody
+        """Who gets the answer."""
+        self.resent = False
+
+    def change(self, verdict: Verdict) -> None:
+        """Something else becomes of its job."""
+        self.verdict, self.mark = verdict, verdict.mark
 
     @property
     def failed_by(self: Ended[Run]) -> Exception | None:
@@ -173,3 +198,10 @@ class Ended(Generic[R]):
         if self.run.cut is Cut.LOST:
             return ClaimLost("its hold ran out, and another claim has the job")
         return None if self.run.cut is Cut.STOP else self.verdict.error
+
+
+def done(run: Run, took: float) -> Ended[Run]:
+    """The end of a handler that returned in time."""
+    ended = Ended(run, DONE, took)
+    ended.mark = Done(run.job.id, run.job.claim)
+    return ended

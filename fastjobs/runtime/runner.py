@@ -30,7 +30,7 @@ from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.off_loop import OffLoop
 from fastjobs.runtime.progress import Reports
 from fastjobs.runtime.rates import Refused
-from fastjobs.runtime.run import FAR, Ended, Owed, Run
+from fastjobs.runtime.run import FAR, Ended, Owed, Run, done
 from fastjobs.runtime.settings import Settings
 from fastjobs.runtime.watching import Watch
 
@@ -100,6 +100,8 @@ class Runner:
         if run.ending is not None:
             return self._ended_in(run, run.ending.error(raised), raised)
         took = self._clock.monotonic() - run.started
+        if raised is None and run.cut is None and not run.cancelled:
+            return done(run, took)
         chance = 0.0 if raised is None else self._clock.random()
         made = verdict(job, kind.options, raised, run.verdict_cut, chance, self._settings.permanent)
         return Ended(run, made, took, raised)

@@ -152,6 +152,17 @@ def test_jobs_that_have_not_failed_are_left_alone_and_named_with_what_they_are(
     assert "2" in states(shop)
 
 
+@pytest.mark.parametrize("word", ["retry", "delete"])
+def test_a_kind_in_the_place_of_an_id_is_told_with_the_option_that_it_wants(shop: Shop, word: str) -> None:
+    shop.do(fail)
+    assert shop.typed("jobs", word, "verify-mail") == (
+        1,
+        "",
+        "fastjobs: job verify-mail: there's no such job, as it's a kind: --kind verify-mail means its failed jobs\n",
+    )
+    assert list(states(shop).values()) == [JobState.FAILED]
+
+
 def test_failed_jobs_are_deleted_by_id_by_kind_and_all(shop: Shop) -> None:
     async def work(app: Any) -> None:
         await fail(app, 3)

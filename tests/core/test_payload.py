@@ -510,6 +510,16 @@ def test_what_cannot_be_compared_is_refused() -> None:
     refused(Arrays, Arrays(data=Array()))
 
 
+def test_an_extra_field_that_comes_back_as_another_is_refused() -> None:
+    refused(Open, Open.model_validate({"x": 1, "at": datetime(2026, 1, 1, tzinfo=UTC)}))
+
+
+def test_a_field_that_was_set_to_what_it_can_not_be_is_refused() -> None:
+    mail = Mail(user=1)
+    mail.user = "2"  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    refused(Mail, mail)
+
+
 def test_a_left_out_field_with_its_default_has_lost_nothing() -> None:
     assert there_and_back(Left, Left(kept=2, out=0)) == Left(kept=2, out=0)
 

@@ -167,3 +167,15 @@ def test_where_an_error_was_raised_is_its_file_line_and_function() -> None:
     assert place.startswith("test_text.py:")
     assert place.endswith(" test_where_an_error_was_raised_is_its_file_line_and_function")
     assert error_place(ValueError()) == ""
+
+
+def test_code_that_a_library_made_as_it_ran_is_none_of_the_apps() -> None:
+    made = compile("raise ValueError('boom')", "<sqlalchemy generated wrapper for go>", "exec")
+    with pytest.raises(ValueError, match="boom") as raised:
+        exec(made, {})
+    assert error_place(raised.value).startswith("test_text.py:")
+    # Where there is no other, as by python -c, it's told.
+    here = raised.value.__traceback__
+    assert here is not None
+    alone = raised.value.with_traceback(here.tb_next)
+    assert error_place(alone) == "<sqlalchemy generated wrapper for go>:1 <module>"

@@ -13,6 +13,8 @@ from sqlalchemy.pool import NullPool
 
 import fastjobs
 from fastjobs import Cancelled, JobState, Outcome, Permanent, Queue, Ran, SQLStore, Throttle, current_job
+from fastjobs.core.claiming import Claimable
+from fastjobs.core.marks import Kept, TryAgain
 from tests.databases.postgres import Database
 from tests.runtime.conftest import Mail
 from tests.runtime.test_cancelling import waits_for_ever
@@ -78,6 +80,27 @@ async def test_a_cancel_stops_a_handler_on_another_instance_and_one_that_fails_f
         (Outcome.CANCELLED, id),
     ]
     assert (ends, failed) == (["began", "cancelled"], [])
+
+
+async def test_a_job_that_another_instance_put_back_before_it_heard_of_a_cancel_is_never_run(
+    new_queue: NewQueue,
+) -> None:
+    seen: list[Ran] = []
+    queue, other = new_queue(observe=seen.append), new_queue()
+    mail, ends, failed = waits_for_ever(queue)
+    id = await mail.push(Mail(user=1))
+    assert id is not None
+    (job,) = (await other.store.claim([Claimable(kind="mail", hold=60_000_000, attempts=9)], 1)).jobs
+    assert await queue.cancel(id) is Cancelled.ASKED
+    assert await other.store.mark([TryAgain(id, job.claim, 3_600_000_000, "x")]) == [Kept.YES]
+    waits = await queue.job(id)
+    assert waits is not None
+    assert waits.why == "it's cancelled: the next claim removes it"
+    async with queue.running():
+        await until(lambda: seen)
+        assert await queue.job(id) is None
+    assert [(ran.outcome, ran.attempt) for ran in seen] == [(Outcome.CANCELLED, 2)]
+    assert (ends, failed) == ([], [])
 
 
 async def test_a_def_handler_sees_a_cancel_by_another_instance(new_queue: NewQueue) -> None:

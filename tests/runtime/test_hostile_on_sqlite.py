@@ -80,9 +80,11 @@ def test_a_job_that_always_ends_its_process_runs_as_often_as_its_attempts_and_th
     assert said == ["began", "began", "on_fail LostWorker"], done.stderr
     assert "other" in done.stdout, "it kept no other job from running for good"
     with closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute("SELECT kind, attempts, error FROM fastjobs_jobs").fetchall()
-    ((kind, attempts, error),) = rows
-    assert (kind, attempts) == ("poison", 2)
+        # Of the others one may have been in hand as its process ended, or as the last one stopped.
+        ((attempts, error),) = connection.execute(
+            "SELECT attempts, error FROM fastjobs_jobs WHERE kind = 'poison'"
+        ).fetchall()
+    assert attempts == 2
     assert error.startswith("LostWorker")
 
 

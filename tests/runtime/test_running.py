@@ -27,6 +27,7 @@ from fastjobs import (
     request_id,
 )
 from fastjobs.core.request_id import current
+from fastjobs.runtime.workers import EACH, TURN
 from fastjobs.testing import Clock
 from tests.runtime.conftest import Mail
 
@@ -565,3 +566,27 @@ async def test_handlers_that_never_wait_leave_the_app_its_turns(
         await app()
     gaps = [after - before for before, after in pairwise(turns_at)]
     assert max(gaps) <= 2 * 4, "a few milliseconds' work of each worker, at most"
+
+
+async def test_handlers_that_never_wait_leave_the_loop_its_turn_however_many_workers_there_are(
+    new_queue: Callable[..., Queue],
+) -> None:
+    queue = new_queue(workers=8, clock=None)
+    runs, most, last = 0, 0, asyncio.Event()
+
+    @queue.kind("mail")
+    async def mail(value: Mail) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 2000:
+            last.set()
+
+    async with queue.running(run=False):
+        await mail.push_many([Mail(user=n) for n in range(2000)])
+    async with queue.running():
+        before = 0
+        while not last.is_set():
+            await asyncio.sleep(0)
+            most, before = max(most, runs - before), runs
+    assert runs == 2000
+    assert most <= TURN / EACH + 8 + 1

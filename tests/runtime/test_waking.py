@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import pytest
 
-from fastjobs import Memory, Queue, Ran
-from fastjobs.store import Extra
+from fastjobs import Memory, Outcome, Queue, Ran, Snooze, Unique
+from fastjobs.store import Claimable, Claimed, Extra, NewJob
 from fastjobs.testing import Clock
 from tests.runtime.conftest import Mail
 from tests.runtime.faulty import Unsteady
@@ -154,3 +154,123 @@ async def test_a_clock_that_steps_back_or_forward_neither_stops_the_poll_nor_run
         clock.step(-86_400)
         await clock.pass_time(10)
     assert len(seen) == 2
+
+
+async def test_a_push_to_an_idle_queue_is_claimed_in_the_same_turn_and_not_looked_for_again(
+    new_queue: Callable[..., Queue], clock: Clock, seen: list[Ran]
+) -> None:
+    class Together(Deaf):
+        """It keeps a push and the claim beside it as one."""
+
+        async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+            self.calls["push"] += 1
+            ids = await Memory.push(self, jobs)
+            await self.claimed.wait()
+            return ids
+
+        async def claim(
+            self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
+        ) -> Claimed:
+            found = await super().claim(kinds, limit, ahead=ahead, others=others)
+            self.claimed.set()
+            return found
+
+        claimed = asyncio.Event()
+
+    store = Together(clock=clock)
+    queue = new_queue(store=store, poll=3600)
+
+    @queue.kind("mail")
+    async def mail(value: Mail) -> None: ...
+
+    async with queue.running():
+        await clock.pass_time(0)
+        for n in range(1, 4):
+            store.claimed.clear()
+            before = store.calls["claim"]
+            async with asyncio.timeout(5):
+                await mail.push(Mail(user=n))
+            await clock.pass_time(0)
+            assert (len(seen), store.calls["claim"] - before) == (n, 1)
+
+
+async def test_a_push_whose_claim_came_too_early_is_looked_for_once_more(
+    new_queue: Callable[..., Queue], clock: Clock, seen: list[Ran]
+) -> None:
+    class Slow(Deaf):
+        async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+            await self.claimed.wait()
+            return await super().push(jobs)
+
+        async def claim(
+            self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
+        ) -> Claimed:
+            found = await super().claim(kinds, limit, ahead=ahead, others=others)
+            self.claimed.set()
+            return found
+
+        claimed = asyncio.Event()
+
+    store = Slow(clock=clock)
+    queue = new_queue(store=store, poll=3600)
+
+    @queue.kind("mail")
+    async def mail(value: Mail) -> None: ...
+
+    async with queue.running():
+        await clock.pass_time(0)
+        store.claimed.clear()
+        async with asyncio.timeout(5):
+            await mail.push(Mail(user=1))
+        await clock.pass_time(0)
+        assert len(seen) == 1
+
+
+async def test_a_job_that_is_moved_to_now_is_looked_for_though_the_last_claim_had_it(
+    new_queue: Callable[..., Queue], clock: Clock, seen: list[Ran]
+) -> None:
+    """A latest push answers the id of the job that waits, which may have run before."""
+    queue = new_queue(store=Deaf(clock=clock), poll=3600)
+
+    @queue.kind("mail", unique=Unique(latest=True))
+    async def mail(value: Mail) -> None:
+        if not seen:
+            raise Snooze(after=600)
+
+    async with queue.running():
+        first = await mail.push(Mail(user=1))
+        await clock.pass_time(1)
+        assert [each.outcome for each in seen] == [Outcome.HELD_BACK]
+        assert await mail.push(Mail(user=1)) == first
+        await clock.pass_time(1)
+    assert [each.outcome for each in seen] == [Outcome.HELD_BACK, Outcome.DONE]
+
+
+@pytest.mark.parametrize("when", ["later", "keyed", "busy"])
+async def test_no_claim_is_asked_beside_a_push_that_it_could_not_take(
+    new_queue: Callable[..., Queue], clock: Clock, when: str
+) -> None:
+    store = Deaf(clock=clock)
+    queue = new_queue(store=store, poll=3600, workers=1)
+    asked: list[int] = []
+    push = store.push
+
+    async def pushed(jobs: Sequence[NewJob]) -> list[str | None]:
+        before = store.calls["claim"]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        asked.append(store.calls["claim"] - before)
+        return await push(jobs)
+
+    @queue.kind("mail", unique=when == "keyed")
+    async def mail(value: Mail) -> None:
+        await asyncio.Event().wait()
+
+    async with queue.running():
+        await clock.pass_time(0)
+        if when == "busy":
+            await mail.push(Mail(user=1))
+            await clock.pass_time(0)
+        store.push = pushed  # type: ignore[method-assign]
+        await mail.push(Mail(user=2), after=60 if when == "later" else None)
+        assert asked == [0]

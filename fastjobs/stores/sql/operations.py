@@ -11,7 +11,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, Integer, literal_column, select
 from sqlalchemy.exc import StatementError
 
-from fastjobs.core.job import NewJob
+from fastjobs.core.job import Alike, NewJob
 from fastjobs.stores.sql.dialects.postgres import keyed as postgres
 from fastjobs.stores.sql.dialects.postgres.keyed import Ended
 from fastjobs.stores.sql.dialects.sqlite import keyed as sqlite
@@ -32,12 +32,20 @@ def row_id(id: str) -> int | None:
 
 def has_keys(jobs: Sequence[NewJob]) -> bool:
     """Whether one of the jobs has a key or a name, so that it may be there already."""
-    return any(job.key is not None or job.name is not None for job in jobs)
+    return not isinstance(jobs, Alike) and any(job.key is not None or job.name is not None for job in jobs)
 
 
 def job_values(job: NewJob, now: int) -> tuple[str, str, int, int, str | None]:
     """The new job's kind, payload, run_at, created_at and carried, of one that has neither a key nor a name."""
     return job.kind, job.payload, now + job.after if job.at is None else job.at, now, job.carried
+
+
+def rows_of(jobs: Sequence[NewJob], now: int) -> list[tuple[str, str, int, int, str | None]]:
+    """`job_values` of each of the jobs."""
+    if isinstance(jobs, Alike):
+        kind, due, carried = jobs.kind, now + jobs.after if jobs.at is None else jobs.at, jobs.carried
+        return [(kind, payload, due, now, carried) for payload in jobs.payloads]
+    return [job_values(job, now) for job in jobs]
 
 
 def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: int) -> list[str | None]:
@@ -49,7 +57,7 @@ def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: in
     table = tables.jobs
     rows = [
         {"kind": kind, "payload": payload, "run_at": run_at, "created_at": created_at, "carried": carried}
-        for kind, payload, run_at, created_at, carried in (job_values(job, now) for job in jobs)
+        for kind, payload, run_at, created_at, carried in rows_of(jobs, now)
     ]
     try:
         if len(rows) > 1 and connection.dialect.name == "postgresql":

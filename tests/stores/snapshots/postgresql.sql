@@ -252,6 +252,15 @@ BEGIN
         EXIT WHEN v_some IS NULL;
       END IF;
       v_parks := false;
+      IF cardinality(v_some) > 1 THEN
+        -- Most kinds have nothing due at a time, and what looks at several costs as much as all else here.
+        SELECT array_agg(a.kind), array_agg(a.term) INTO v_some, v_some_terms
+        FROM unnest(v_some, v_some_terms) a(kind, term)
+        WHERE (
+          SELECT j.id FROM "fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 0 AND j.run_at >= p_floors[a.term]
+            AND j.run_at <= p_now ORDER BY j.run_at, j.id LIMIT 1) IS NOT NULL;
+        EXIT WHEN v_some IS NULL;
+      END IF;
       -- Which jobs. Their locks are taken where it's known how many of each kind there are to be: SKIP LOCKED then
       -- passes over what another claim has, and takes the next.
       IF cardinality(v_some) = 1 THEN
@@ -484,7 +493,8 @@ CREATE FUNCTION "fastjobs_mark_1"(
   p_done bigint[], p_done_claims bigint[],
   p_ids bigint[], p_claims bigint[], p_what integer[], p_at bigint[], p_errors text[], p_kinds_until bigint[],
   p_now bigint
-) RETURNS TABLE (o_missed bigint[], o_busy bigint[], o_stop bigint[], o_woke boolean) LANGUAGE plpgsql VOLATILE
+) RETURNS TABLE (o_missed bigint[], o_busy bigint[], o_stop bigint[], o_woke boolean, o_slots boolean)
+LANGUAGE plpgsql VOLATILE
   SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 DECLARE
   v_got bigint[]; v_had bigint[]; v_tids tid[]; v_done tid[];
@@ -528,7 +538,8 @@ BEGIN
     END IF;
   END IF;
 
-  IF v_keyed OR v_alone THEN
+  o_slots := coalesce(v_keyed, false) OR coalesce(v_alone, false);
+  IF o_slots THEN
     -- The slots, in the order that claims take them. Who has one is asked in the statements after it.
     PERFORM 1 FROM (
       SELECT j.kind, j.alone_key FROM "fastjobs_jobs" j
@@ -985,6 +996,15 @@ SELECT * FROM "fastjobs_claim_1"($1::text[], $2::bigint[], $3::integer[], $4::in
 
 -- mark
 SELECT * FROM "fastjobs_mark_1"($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint);
+
+-- push_and_claim
+WITH pushed AS (INSERT INTO "fastjobs_jobs" (kind, payload, run_at, created_at, carried) VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::text) RETURNING id), ids AS MATERIALIZED (SELECT array_agg(id) AS ids FROM pushed) SELECT 3, NULL::bigint, i.ids::text, NULL::text, NULL::bigint, NULL::integer, NULL::bigint, NULL::integer, NULL::text, NULL::text, NULL::boolean FROM ids i UNION ALL SELECT c.* FROM ids i CROSS JOIN LATERAL "fastjobs_claim_1"($6::text[], $7::bigint[], $8::integer[], $9::integer[], $10::integer[], $11::integer[], $12::boolean[], $13::bigint[], $14::boolean, CASE WHEN i.ids IS NULL THEN 0 ELSE $15::integer END, $16::integer, $17::boolean, $18::bigint, $19::integer[]) c;
+
+-- push_many_and_claim
+WITH pushed AS (INSERT INTO "fastjobs_jobs" (kind, payload, run_at, created_at, carried) SELECT u.kind, u.payload, u.run_at, $4::bigint, u.carried FROM unnest($1::text[], $2::text[], $3::bigint[], $5::text[]) WITH ORDINALITY AS u(kind, payload, run_at, carried, nth) ORDER BY u.nth RETURNING id), ids AS MATERIALIZED (SELECT array_agg(id ORDER BY id) AS ids FROM pushed) SELECT 3, NULL::bigint, i.ids::text, NULL::text, NULL::bigint, NULL::integer, NULL::bigint, NULL::integer, NULL::text, NULL::text, NULL::boolean FROM ids i UNION ALL SELECT c.* FROM ids i CROSS JOIN LATERAL "fastjobs_claim_1"($6::text[], $7::bigint[], $8::integer[], $9::integer[], $10::integer[], $11::integer[], $12::boolean[], $13::bigint[], $14::boolean, CASE WHEN i.ids IS NULL THEN 0 ELSE $15::integer END, $16::integer, $17::boolean, $18::bigint, $19::integer[]) c;
+
+-- mark_and_claim
+WITH m AS MATERIALIZED (SELECT * FROM "fastjobs_mark_1"($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint)) SELECT 3, NULL::bigint, m.o_missed::text, m.o_busy::text, NULL::bigint, m.o_woke::integer, NULL::bigint, m.o_slots::integer, m.o_stop::text, NULL::text, NULL::boolean FROM m UNION ALL SELECT c.* FROM m CROSS JOIN LATERAL "fastjobs_claim_1"($10::text[], $11::bigint[], $12::integer[], $13::integer[], $14::integer[], $15::integer[], $16::boolean[], $17::bigint[], $18::boolean, CASE WHEN m.o_slots THEN 0 ELSE $19::integer END, $20::integer, $21::boolean, $22::bigint, $23::integer[]) c;
 
 -- push_keyed
 SELECT "fastjobs_push_1"($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::boolean[], $7::bigint[], $8::boolean[], $9::text[], $10::bigint[], $11::bigint, $12::integer, $13::text);

@@ -19,14 +19,14 @@ from sqlalchemy import BigInteger, Connection, Engine, TwoPhaseTransaction, func
 from fastjobs.clock import Clock
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.errors import StoreError
-from fastjobs.core.job import NewJob
+from fastjobs.core.job import Alike, NewJob
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
 from fastjobs.store import Cancelled, Places, Run, Throttled
 from fastjobs.stores.sql import forks, operations
 from fastjobs.stores.sql.dialects.postgres import acting, marks, push, schedules, throttles
 from fastjobs.stores.sql.dialects.postgres import claim as claiming
 from fastjobs.stores.sql.dialects.postgres.clock import ServerClock
-from fastjobs.stores.sql.dialects.postgres.gathering import Gathering
+from fastjobs.stores.sql.dialects.postgres.gathering import Beside, Gathering
 from fastjobs.stores.sql.dialects.postgres.keyed_pushes import KeyedPushes
 from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
 from fastjobs.stores.sql.dialects.postgres.links import Link
@@ -34,6 +34,7 @@ from fastjobs.stores.sql.dialects.postgres.listening import Listening
 from fastjobs.stores.sql.dialects.postgres.notifying import Notifier
 from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
 from fastjobs.stores.sql.dialects.postgres.opening import check_engine, link_opener
+from fastjobs.stores.sql.dialects.postgres.pairing import Pairing
 from fastjobs.stores.sql.dialects.postgres.presence import Presence
 from fastjobs.stores.sql.dialects.postgres.statements import make_statements
 from fastjobs.stores.sql.tables import Tables
@@ -64,6 +65,19 @@ class _Here:
         self.notifier = Notifier(on_loop, database.statements.channel)
         self.gathering = Gathering(on_loop, lambda link, jobs: database.send(self, link, jobs))
         self.keyed = KeyedPushes(on_loop, lambda link, jobs: database.send(self, link, jobs))
+        self.pairing = Pairing(
+            on_loop,
+            self.gathering,
+            mark=database.send_marks,
+            claim=database.send_claim,
+            both=database.send_both,
+            undo=lambda claimed: database.give_back(self, claimed),
+        )
+        self.gathering.beside = Beside(
+            lambda link, jobs, wanted: database.send_push_and_claim(self, link, jobs, wanted),
+            database.send_claim,
+            self.pairing.claimed,
+        )
         self.listening = Listening(
             on_loop, open_link, self.notifier.notify, database.statements.channel, database.pids
         )
@@ -161,22 +175,37 @@ class Postgres:
         """Sends one statement's worth of jobs."""
         now, notify = self.now(), here.notifier.is_time()
         ids = await push.push(link, self.statements, jobs, now, notify, self._kinds)
-        if any(job.after < 0 if job.at is None else job.at < now for job in jobs):
-            self._floors.forget()
+        self._see_due(jobs, now)
         if not notify:
             here.notifier.soon()
         return ids
+
+    async def send_push_and_claim(
+        self, here: _Here, link: Link, jobs: Sequence[NewJob], wanted: claiming.Wanted
+    ) -> tuple[list[str | None], Claimed]:
+        """Sends one statement's worth of jobs, and the claim that was asked with them."""
+        await self._kinds.note(link, (job.kind for job in jobs), self.now())
+        await self._before_claim(link, wanted)
+        now = self.now()
+        claim = claiming.Asked(wanted, now, self._floors)
+        ids, claimed = await push.push_and_claim(link, self.statements, jobs, now, claim)
+        self._see_due(jobs, now)
+        taken = {job.id for job in claimed.jobs}
+        if not taken.issuperset(ids):
+            here.notifier.soon()  # of jobs that are held already nobody needs to hear
+        return ids, claimed
+
+    def _see_due(self, jobs: Sequence[NewJob], now: int) -> None:
+        asked = jobs[:1] if isinstance(jobs, Alike) else jobs
+        if any(job.after < 0 if job.at is None else job.at < now for job in asked):
+            self._floors.forget()
 
     async def claim(
         self, kinds: Sequence[Claimable], limit: int, ahead: int, others: Claimable | None
     ) -> Claimed:
         wanted = claiming.Wanted(tuple(kinds), limit, ahead, others)
         here = await self._ready()
-        # The time is told once there is a link: a claim that waited for one would make holds that are short.
-        return await here.on_loop.use(
-            lambda link: self._claim(link, wanted),
-            undo=lambda claimed: self._give_back(here, claimed),
-        )
+        return await here.pairing.claim(wanted)
 
     async def _promote(self, link: Link) -> None:
         kinds: list[str] = []
@@ -192,25 +221,48 @@ class Postgres:
             if woken:
                 self._floors.forget()
 
-    async def _claim(self, link: Link, wanted: claiming.Wanted) -> Claimed:
+    async def send_claim(self, link: Link, wanted: claiming.Wanted) -> Claimed:
+        """Sends a claim."""
+        await self._before_claim(link, wanted)
+        # The time is told once there is a link: a claim that waited for one would make holds that are short.
+        return await claiming.claim(link, self.statements, wanted, self.now(), self._floors)
+
+    async def send_marks(self, link: Link, asked: Sequence[Mark]) -> list[Kept]:
+        """Sends marks."""
+        kept = await marks.mark(link, self.statements, asked, self.now(), self._floors.forget)
+        if not {*map(type, asked)}.isdisjoint((GiveBack, HoldBack)):
+            self._floors.forget()
+        return kept
+
+    async def send_both(
+        self, link: Link, asked: Sequence[Mark], wanted: claiming.Wanted
+    ) -> tuple[list[Kept], Claimed | None]:
+        """Sends marks and a claim, in one statement where that can be; None for a claim that is to be sent alone."""
+        batches = marks.batches(asked)
+        if len(batches) != 1 or not wanted.terms:
+            return await self.send_marks(link, asked), None
+        await self._before_claim(link, wanted)
+        now, answers = self.now(), [Kept.LOST] * len(asked)
+        claim = claiming.Asked(wanted, now, self._floors)
+        rows = await link.fetch(self.statements.mark_and_claim, *batches[0].values(now), *claim.values())
+        told, *found = rows
+        batches[0].tell(answers, *map(_numbers, (told[2], told[3], told[8])))
+        if told[5]:
+            self._floors.forget()
+        return answers, None if told[7] else claim.answered(found)
+
+    async def _before_claim(self, link: Link, wanted: claiming.Wanted) -> None:
         if self._freed:
             await self._promote(link)
         # A kind with a limit needs its row, which whoever claims of it locks.
         limited = [each.kind for each in wanted.kinds if each.at_once is not None]
         if limited or self._kinds.is_owed():
             await self._kinds.note(link, limited, self.now())
-        return await claiming.claim(link, self.statements, wanted, self.now(), self._floors)
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]:
         marks.check(some)
-        asked = list(some)
         here = await self._ready()
-        kept = await here.on_loop.use(
-            lambda link: marks.mark(link, self.statements, asked, self.now(), self._floors.forget)
-        )
-        if any(isinstance(each, (GiveBack, HoldBack)) for each in asked):
-            self._floors.forget()
-        return kept
+        return await here.pairing.mark(list(some))
 
     async def prune(self, failed_for: int, limit: int) -> int:
         here = await self._ready()
@@ -388,7 +440,7 @@ class Postgres:
             made = self._heres[loop] = _Here(self, on_loop, self._open_link)
             return made
 
-    def _give_back(self, here: _Here, claimed: Claimed) -> None:
+    def give_back(self, here: _Here, claimed: Claimed) -> None:
         """Undoes a claim whose caller has gone, without waiting for it."""
         some = [GiveBack(job.id, job.claim) for job in claimed.jobs]
         if not some:
@@ -410,3 +462,8 @@ class Postgres:
         """Does it in a task of the store's own, which nobody waits for."""
         if not here.on_loop.is_closed:
             here.on_loop.begin(here.on_loop.call(work).run())
+
+
+def _numbers(text: str | None) -> list[int]:
+    """Of an array, as Postgres writes it."""
+    return [] if text is None else [int(each) for each in text[1:-1].split(",") if each]

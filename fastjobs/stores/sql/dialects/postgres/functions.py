@@ -16,8 +16,8 @@ from fastjobs.stores.sql.dialects.postgres import acting_functions, keyed_functi
 from fastjobs.stores.sql.dialects.postgres.function import VERSION, Function, pinned
 from fastjobs.stores.sql.tables import Tables
 
-JOB, EXHAUSTED, SUMMARY = 0, 1, 2
-"""What a row of the claim's answer is."""
+JOB, EXHAUSTED, SUMMARY, BESIDE = 0, 1, 2, 3
+"""What a row of the claim's answer is; BESIDE is the answer to what went with it."""
 TRY_AGAIN, FAIL, GIVE_BACK, EXTEND, HOLD_BACK = 1, 2, 3, 4, 5
 """How the marks that change a row are told apart; Done removes it."""
 
@@ -238,6 +238,15 @@ BEGIN
         EXIT WHEN v_some IS NULL;
       END IF;
       v_parks := false;
+      IF cardinality(v_some) > 1 THEN
+        -- Most kinds have nothing due at a time, and what looks at several costs as much as all else here.
+        SELECT array_agg(a.kind), array_agg(a.term) INTO v_some, v_some_terms
+        FROM unnest(v_some, v_some_terms) a(kind, term)
+        WHERE (
+          SELECT j.id FROM {jobs} j WHERE j.kind = a.kind AND j.state = 0 AND j.run_at >= p_floors[a.term]
+            AND j.run_at <= p_now ORDER BY j.run_at, j.id LIMIT 1) IS NOT NULL;
+        EXIT WHEN v_some IS NULL;
+      END IF;
       -- Which jobs. Their locks are taken where it's known how many of each kind there are to be: SKIP LOCKED then
       -- passes over what another claim has, and takes the next.
       IF cardinality(v_some) = 1 THEN
@@ -473,7 +482,8 @@ def mark(tables: Tables) -> Function:
     HoldBack has until when its kind is held.
 
     It answers one row: the ids whose marks weren't kept, those of them whose row someone has locked, and those kept
-    that were asked to stop; each None for none; and whether a parked job was woken. What someone else's transaction
+    that were asked to stop; each None for none; whether a parked job was woken; and whether it has locked slots or
+    names, beside which the same transaction may wait for no others. What someone else's transaction
     has locked is passed over. What's waited for is a slot or a kind, which a claim or a mark has for a moment; and
     for a key that's given back while an open transaction pushes it, a tenth of a second in all, if no more are.
     """
@@ -493,7 +503,8 @@ def mark(tables: Tables) -> Function:
   p_done bigint[], p_done_claims bigint[],
   p_ids bigint[], p_claims bigint[], p_what integer[], p_at bigint[], p_errors text[], p_kinds_until bigint[],
   p_now bigint
-) RETURNS TABLE (o_missed bigint[], o_busy bigint[], o_stop bigint[], o_woke boolean) LANGUAGE plpgsql VOLATILE
+) RETURNS TABLE (o_missed bigint[], o_busy bigint[], o_stop bigint[], o_woke boolean, o_slots boolean)
+LANGUAGE plpgsql VOLATILE
   {{nested}} {{once}} AS $$
 DECLARE
   v_got bigint[]; v_had bigint[]; v_tids tid[]; v_done tid[];
@@ -537,7 +548,8 @@ BEGIN
     END IF;
   END IF;
 
-  IF v_keyed OR v_alone THEN
+  o_slots := coalesce(v_keyed, false) OR coalesce(v_alone, false);
+  IF o_slots THEN
     -- The slots, in the order that claims take them. Who has one is asked in the statements after it.
     PERFORM 1 FROM (
       SELECT j.kind, j.alone_key FROM {jobs} j

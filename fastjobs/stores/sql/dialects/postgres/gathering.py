@@ -5,40 +5,34 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
+from fastjobs.core.claiming import Claimed
 from fastjobs.core.job import NewJob
-from fastjobs.stores.sql.dialects.postgres.links import Link
+from fastjobs.stores.sql.dialects.postgres.claim import Wanted
+from fastjobs.stores.sql.dialects.postgres.links import Link, is_worth_another_try
 from fastjobs.stores.sql.dialects.postgres.on_loop import Call, OnLoop
+from fastjobs.stores.sql.dialects.postgres.question import Question
 
 TOGETHER = 1000
 """The most jobs of several calls in one statement."""
+FEW = 100
+"""The most jobs beside which a claim goes."""
 
 Send = Callable[[Link, Sequence[NewJob]], Awaitable[list["str | None"]]]
+SendBoth = Callable[[Link, Sequence[NewJob], Wanted], Awaitable["tuple[list[str | None], Claimed]"]]
+
+_Push = Question[Sequence[NewJob], list["str | None"]]
+"""One call's jobs, which are kept all or none, and where their ids go."""
 
 
-class _Member:
-    """One call's jobs, which are kept all or none, and where their ids go."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """How a claim goes beside a push: in one statement, or after it; and who has its answer."""
 
-    __slots__ = ("answer", "jobs")
-
-    def __init__(self, jobs: Sequence[NewJob], answer: asyncio.Future[list[str | None]]) -> None:
-        self.jobs = jobs
-        self.answer = answer
-
-    def is_wanted(self) -> bool:
-        return not self.answer.done()
-
-    def settle(self, ids: list[str | None]) -> None:
-        if self.is_wanted():
-            self.answer.set_result(ids)
-
-    def fail(self, error: BaseException) -> None:
-        if not self.is_wanted():
-            return
-        if isinstance(error, asyncio.CancelledError):
-            self.answer.cancel()
-        else:
-            self.answer.set_exception(error)
+    both: SendBoth
+    claim: Callable[[Link, Wanted], Awaitable[Claimed]]
+    claimed: Callable[[Question[Wanted, Claimed], Claimed], None]
 
 
 class Gathering:
@@ -47,9 +41,14 @@ class Gathering:
     def __init__(self, here: OnLoop, send: Send) -> None:
         self._here = here
         self._send = send
-        self._waiting: deque[_Member] = deque()
-        self._group: list[_Member] = []
+        self.beside: Beside | None = None
+        """None where no claim goes with its pushes."""
+        self.wanted: Question[Wanted, Claimed] | None = None
+        """The claim that goes with the next statement."""
+        self._waiting: deque[_Push] = deque()
+        self._group: list[_Push] = []
         """Those whose statement is under way."""
+        self._is_sent = False
         self._call: Call[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -58,17 +57,23 @@ class Gathering:
 
         A caller that is cancelled leaves the others; its jobs may be kept, unless their turn hadn't come yet.
         """
-        member = _Member(jobs, self._here.loop.create_future())
+        member: _Push = Question(jobs, self._here.loop)
         self._waiting.append(member)
         if self._task is None:
             self._begin()
         try:
             return await member.answer
         except asyncio.CancelledError:
-            self._leave()
+            self.leave()
             raise
 
+    def takes_claim(self) -> bool:
+        """Whether a push is about to be sent, and no claim goes with it yet."""
+        is_about_to = self._task is not None and not self._is_sent
+        return is_about_to and self.beside is not None and self.wanted is None
+
     def _begin(self) -> None:
+        self._is_sent = False
         self._call = self._here.call(self._send_group)
         self._task = self._here.begin(self._call.run())
         self._task.add_done_callback(self._ended)
@@ -76,6 +81,7 @@ class Gathering:
     def _ended(self, task: asyncio.Task[None]) -> None:
         error: BaseException | None = asyncio.CancelledError() if task.cancelled() else task.exception()
         group, self._group = self._group, []
+        wanted, self.wanted = self.wanted, None
         if error is not None and not group:
             # It came to no connection, and so would the next.
             group = list(self._waiting)
@@ -83,54 +89,96 @@ class Gathering:
         if error is not None:
             for member in group:
                 member.fail(error)
+            if wanted is not None:
+                wanted.fail(error)
         self._call = self._task = None
         if any(member.is_wanted() for member in self._waiting):
             self._begin()
         else:
             self._waiting.clear()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """One of the callers has gone."""
         # A statement that nobody waits for has some seconds left; one that isn't sent yet is for those who wait.
         asked = self._group or self._waiting
-        if self._call is not None and self._task is not None and not any(each.is_wanted() for each in asked):
+        if (
+            self._call is not None
+            and self._task is not None
+            and not any(each.is_wanted() for each in asked)
+            and not (self.wanted is not None and self.wanted.is_wanted())
+        ):
             self._call.leave(self._task)
 
     async def _send_group(self, link: Link) -> None:
         # The group is what is there once a link is: more come while it's waited for. Sent again, it's the same one.
         group = self._group = self._group or self._next_group()
+        self._is_sent = True
+        wanted, beside = self.wanted, self.beside
+        if wanted is None or beside is None or not wanted.is_wanted():
+            return await self._push(link, group)
+        jobs = _jobs_of(group)
+        if 0 < len(jobs) <= FEW:
+            try:
+                ids, claimed = await beside.both(link, jobs, wanted.asks)
+            except Exception as error:
+                # Where nothing of it is kept, each is sent for itself.
+                if not link.is_answer(error):
+                    raise
+            else:
+                # The claim's first, so that who pushed finds what was claimed in hand.
+                beside.claimed(wanted, claimed)
+                return _settle(group, ids)
+        await self._push(link, [member for member in group if member.is_wanted()])
+        if wanted.is_wanted():
+            beside.claimed(wanted, await beside.claim(link, wanted.asks))
+
+    async def _push(self, link: Link, group: list[_Push]) -> None:
         if not group:
             return
         try:
-            ids = await self._send(link, [job for member in group for job in member.jobs])
+            ids = await self._send(link, _jobs_of(group))
         except Exception as error:
             # Only what is certainly not kept may be sent again.
-            if len(group) == 1 or not link.is_answer(error):
+            if not link.is_answer(error):
                 raise
+            if len(group) == 1:
+                if is_worth_another_try(error):
+                    raise
+                return group[0].fail(error)
         else:
-            at = 0
-            for member in group:
-                member.settle(ids[at : at + len(member.jobs)])
-                at += len(member.jobs)
-            return
+            return _settle(group, ids)
         for member in group:
             if not member.is_wanted():
                 continue
             try:
-                member.settle(await self._send(link, member.jobs))
+                member.settle(await self._send(link, member.asks))
             except Exception as error:
                 if not link.is_answer(error):
                     raise
                 member.fail(error)
 
-    def _next_group(self) -> list[_Member]:
-        group: list[_Member] = []
+    def _next_group(self) -> list[_Push]:
+        group: list[_Push] = []
         count = 0
         while self._waiting:
             member = self._waiting[0]
-            if group and count + len(member.jobs) > TOGETHER:
+            if group and count + len(member.asks) > TOGETHER:
                 break
             self._waiting.popleft()
             if member.is_wanted():
                 group.append(member)
-                count += len(member.jobs)
+                count += len(member.asks)
         return group
+
+
+def _jobs_of(group: list[_Push]) -> Sequence[NewJob]:
+    if len(group) == 1:
+        return group[0].asks
+    return [job for member in group for job in member.asks]
+
+
+def _settle(group: list[_Push], ids: list[str | None]) -> None:
+    at = 0
+    for member in group:
+        member.settle(ids[at : at + len(member.asks)])
+        at += len(member.asks)

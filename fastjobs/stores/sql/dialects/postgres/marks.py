@@ -22,11 +22,15 @@ _Numbered = tuple[int, int, Mark]
 """Its place among the marks, its job's number, and itself."""
 
 
+_KEPT = (Done, TryAgain, Fail, GiveBack, HoldBack, Extend)
+_NUMBERS = 1 << 63
+
+
 def check(marks: Sequence[Mark]) -> None:
     """Raises a StoreError for a mark that this store doesn't keep."""
-    for mark in marks:
-        if not isinstance(mark, (Done, TryAgain, Fail, GiveBack, HoldBack, Extend)):
-            raise StoreError(f"SQLStore keeps no mark {type(mark).__name__}")
+    for kind in set(map(type, marks)):
+        if not issubclass(kind, _KEPT):
+            raise StoreError(f"SQLStore keeps no mark {kind.__name__}")
 
 
 async def mark(
@@ -40,28 +44,32 @@ async def mark(
 
     `woke` is called where a parked job, which may have been due for long, waits again.
     """
-    check(marks)
     answers = [Kept.LOST] * len(marks)
-    for batch in _batches(marks):
-        if await _keep(link, statements, batch, now, answers):
+    for batch in batches(marks):
+        ((*told, has_woken, _),) = await link.fetch(statements.mark, *batch.values(now))
+        batch.tell(answers, *told)
+        if has_woken:
             woke()
     return answers
 
 
-def _batches(marks: Sequence[Mark]) -> list[list[_Numbered]]:
+def batches(marks: Sequence[Mark]) -> list[Batch]:
     """The marks that can change something, in batches in which no job is twice."""
+    check(marks)
+    if len(marks) <= _TOGETHER and (done := _done(marks)) is not None:
+        return [done]
     layers: list[list[_Numbered]] = []
     seen: dict[int, int] = {}
     for place, mark in enumerate(marks):
         number = row_id(mark.id)
-        if number is None or not 0 <= mark.claim < 1 << 63:
+        if number is None or not 0 <= mark.claim < _NUMBERS:
             continue
         layer = seen[number] = seen.get(number, -1) + 1
         if layer == len(layers):
             layers.append([])
         layers[layer].append((place, number, mark))
     return [
-        some[at : at + _TOGETHER]
+        Batch([], [], some[at : at + _TOGETHER])
         for layer in layers
         for some in _apart(layer)
         for at in range(0, len(some), _TOGETHER)
@@ -76,41 +84,74 @@ def _apart(layer: list[_Numbered]) -> list[list[_Numbered]]:
     return [[each for each in layer if not isinstance(each[2], (GiveBack, HoldBack))], back]
 
 
-async def _keep(
-    link: Link, statements: Statements, batch: list[_Numbered], now: int, answers: list[Kept]
-) -> bool:
-    done: list[int] = []
-    done_claims: list[int] = []
-    ids: list[int] = []
-    claims: list[int] = []
-    what: list[int] = []
-    at: list[int | None] = []
-    errors: list[str | None] = []
-    kinds_until: list[int | None] = []
-    for _, number, mark in batch:
-        if isinstance(mark, Done):
-            done.append(number)
-            done_claims.append(mark.claim)
-            continue
-        ids.append(number)
-        claims.append(mark.claim)
-        kind, when, error = _change(mark, now)
-        what.append(kind)
-        at.append(when)
-        errors.append(None if error is None else kept_text(error))
-        kinds_until.append(now + mark.kind_for if isinstance(mark, HoldBack) else None)
-    ((lost, locked, asked, woke),) = await link.fetch(
-        statements.mark, done, done_claims, ids, claims, what, at, errors, kinds_until, now
-    )
-    missed: set[int] = set(lost or ())
-    busy: set[int] = set(locked or ())
-    stop: set[int] = set(asked or ())
-    for place, number, _ in batch:
-        if number not in missed:
-            answers[place] = Kept.STOP if number in stop else Kept.YES
-        elif number in busy:
-            answers[place] = Kept.BUSY
-    return bool(woke)
+def _done(marks: Sequence[Mark]) -> Batch | None:
+    """Marks that are all Done, of a job each, as a busy queue has in hundreds: without a look at each by itself."""
+    if {*map(type, marks)} != {Done}:
+        return None
+    ids, claims = [mark.id for mark in marks], [mark.claim for mark in marks]
+    try:
+        numbers = [*map(int, ids)]
+    except (TypeError, ValueError):
+        return None
+    # What int() takes may be no id of this store's all the same.
+    if [*map(str, numbers)] != ids or len(set(numbers)) < len(numbers):
+        return None
+    if min(numbers) < 0 or max(numbers) >= _NUMBERS or min(claims) < 0 or max(claims) >= _NUMBERS:
+        return None
+    return Batch(numbers, claims)
+
+
+class Batch:
+    """Marks that go in one call of the function: all Done, or some by their place among the marks."""
+
+    def __init__(
+        self, done: list[int], done_claims: list[int], numbered: list[_Numbered] | None = None
+    ) -> None:
+        self._done = done
+        self._done_claims = done_claims
+        self._numbered = numbered
+
+    def values(self, now: int) -> tuple[object, ...]:
+        """What the statement takes."""
+        done, done_claims = [*self._done], [*self._done_claims]
+        ids: list[int] = []
+        claims: list[int] = []
+        what: list[int] = []
+        at: list[int | None] = []
+        errors: list[str | None] = []
+        kinds_until: list[int | None] = []
+        for _, number, mark in self._numbered or ():
+            if isinstance(mark, Done):
+                done.append(number)
+                done_claims.append(mark.claim)
+                continue
+            ids.append(number)
+            claims.append(mark.claim)
+            kind, when, error = _change(mark, now)
+            what.append(kind)
+            at.append(when)
+            errors.append(None if error is None else kept_text(error))
+            kinds_until.append(now + mark.kind_for if isinstance(mark, HoldBack) else None)
+        return done, done_claims, ids, claims, what, at, errors, kinds_until, now
+
+    def tell(
+        self,
+        answers: list[Kept],
+        lost: Sequence[int] | None,
+        locked: Sequence[int] | None,
+        asked: Sequence[int] | None,
+    ) -> None:
+        """Puts each one's answer in its place: which weren't kept, which of those are locked, which are to stop."""
+        if self._numbered is None and not lost:
+            answers[:] = [Kept.YES] * len(answers)
+            return
+        places = enumerate(self._done) if self._numbered is None else ((n, id) for n, id, _ in self._numbered)
+        missed, busy, stop = set(lost or ()), set(locked or ()), set(asked or ())
+        for place, number in places:
+            if number not in missed:
+                answers[place] = Kept.STOP if number in stop else Kept.YES
+            elif number in busy:
+                answers[place] = Kept.BUSY
 
 
 def _change(mark: Mark, now: int) -> tuple[int, int | None, str | None]:

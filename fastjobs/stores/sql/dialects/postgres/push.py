@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastjobs.core.job import NewJob
+from fastjobs.core.claiming import Claimed
+from fastjobs.core.job import Alike, NewJob
 from fastjobs.stores.sql.dialects.postgres import keyed
+from fastjobs.stores.sql.dialects.postgres.claim import Asked
 from fastjobs.stores.sql.dialects.postgres.keyed_pushes import PATIENCE
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
-from fastjobs.stores.sql.operations import has_keys, job_values
+from fastjobs.stores.sql.operations import has_keys, rows_of
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
@@ -30,9 +32,11 @@ async def push(
     """
     if not jobs:
         return []
+    if isinstance(jobs, Alike) and len(jobs) > 1:
+        return await _push_alike(link, statements, jobs, now, notify, kinds)
     if has_keys(jobs):
         return await _push_keyed(link, statements, jobs, now, notify, kinds)
-    rows = [job_values(job, now) for job in jobs]
+    rows = rows_of(jobs, now)
     if kinds is not None:
         await kinds.note(link, (row[0] for row in rows), now)
     if len(rows) == 1:
@@ -44,27 +48,52 @@ async def push(
         return [str(found[0][0])]
     names, payloads, run_ats, _, carried = zip(*rows, strict=True)
     if len(set(names)) == len(set(run_ats)) == len(set(carried)) == 1:
-        found = await (
-            link.fetch(
-                statements.push_alike_notify,
-                names[0],
-                list(payloads),
-                run_ats[0],
-                now,
-                carried[0],
-                statements.channel,
-            )
-            if notify
-            else link.fetch(statements.push_alike, names[0], list(payloads), run_ats[0], now, carried[0])
+        alike = Alike(names[0], list(payloads), run_ats[0], carried=carried[0])
+        return await _push_alike(link, statements, alike, now, notify)
+    columns = list(names), list(payloads), list(run_ats), now, list(carried)
+    found = await (
+        link.fetch(statements.push_many_notify, *columns, statements.channel)
+        if notify
+        else link.fetch(statements.push_many, *columns)
+    )
+    return [*map(str, found[0][0])]
+
+
+async def _push_alike(
+    link: Link, statements: Statements, jobs: Alike, now: int, notify: bool, kinds: Kinds | None = None
+) -> list[str | None]:
+    if kinds is not None:
+        await kinds.note(link, (jobs.kind,), now)
+    due = now + jobs.after if jobs.at is None else jobs.at
+    found = await (
+        link.fetch(
+            statements.push_alike_notify,
+            jobs.kind,
+            jobs.payloads,
+            due,
+            now,
+            jobs.carried,
+            statements.channel,
         )
+        if notify
+        else link.fetch(statements.push_alike, jobs.kind, jobs.payloads, due, now, jobs.carried)
+    )
+    return [*map(str, found[0][0])]
+
+
+async def push_and_claim(
+    link: Link, statements: Statements, jobs: Sequence[NewJob], now: int, claim: Asked
+) -> tuple[list[str | None], Claimed]:
+    """Inserts jobs that have neither a key nor a name, and claims, all or nothing; the claim sees the jobs."""
+    rows = rows_of(jobs, now)
+    if len(rows) == 1:
+        found = await link.fetch(statements.push_and_claim, *rows[0], *claim.values())
     else:
+        names, payloads, run_ats, _, carried = zip(*rows, strict=True)
         columns = list(names), list(payloads), list(run_ats), now, list(carried)
-        found = await (
-            link.fetch(statements.push_many_notify, *columns, statements.channel)
-            if notify
-            else link.fetch(statements.push_many, *columns)
-        )
-    return [str(id) for id in found[0][0]]
+        found = await link.fetch(statements.push_many_and_claim, *columns, *claim.values())
+    pushed, *claimed = found
+    return [*pushed[2][1:-1].split(",")], claim.answered(claimed)
 
 
 async def _push_keyed(

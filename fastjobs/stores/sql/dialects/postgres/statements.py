@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from fastjobs.stores.sql.dialects.postgres.function import VERSION
+from fastjobs.stores.sql.dialects.postgres.functions import BESIDE
 from fastjobs.stores.sql.tables import Tables
 
 _LONGEST_CHANNEL = 63
@@ -42,6 +43,13 @@ class Statements:
     """See `functions.claim`."""
     mark: str
     """See `functions.mark`."""
+    push_and_claim: str
+    """What `push` takes, then what `claim` takes -> a row of BESIDE with the ids, then what `claim` answers."""
+    push_many_and_claim: str
+    """What `push_many` takes, then what `claim` takes -> the same"""
+    mark_and_claim: str
+    """What `mark` takes, then what `claim` takes -> a row of BESIDE, then what `claim` answers. Where the marks have
+    locked slots the claim is of nothing, as it may wait for others'."""
     push_keyed: str
     """See `keyed_functions.push`."""
     promote: str
@@ -105,6 +113,15 @@ def make_statements(tables: Tables) -> Statements:
         " FROM unnest($2::text[]) WITH ORDINALITY AS u(payload, nth)"
         " ORDER BY u.nth RETURNING id)"
     )
+    # In this order, as the claim's arguments are of the ids: so it sees the jobs.
+    beside_ids = (
+        f"SELECT {int(BESIDE)}, NULL::bigint, i.ids::text, NULL::text, NULL::bigint, NULL::integer, NULL::bigint,"
+        " NULL::integer, NULL::text, NULL::text, NULL::boolean FROM ids i UNION ALL SELECT c.* FROM ids i"
+        f" CROSS JOIN LATERAL {claim}($6::text[], $7::bigint[], $8::integer[], $9::integer[], $10::integer[],"
+        " $11::integer[], $12::boolean[], $13::bigint[], $14::boolean,"
+        " CASE WHEN i.ids IS NULL THEN 0 ELSE $15::integer END, $16::integer, $17::boolean, $18::bigint,"
+        " $19::integer[]) c"
+    )
     return Statements(
         channel=channel(tables),
         push=f"{push} RETURNING id",
@@ -121,6 +138,13 @@ def make_statements(tables: Tables) -> Statements:
             " FROM unnest($1::text[]) AS u(kind) CROSS JOIN short ORDER BY u.kind ON CONFLICT DO NOTHING"
         ),
         known_kinds=f"SELECT kind FROM {kinds}",
+        push_and_claim=(
+            f"WITH pushed AS ({push} RETURNING id), ids AS MATERIALIZED (SELECT array_agg(id) AS ids FROM pushed)"
+            f" {beside_ids}"
+        ),
+        push_many_and_claim=(
+            f"{pushed}, ids AS MATERIALIZED (SELECT array_agg(id ORDER BY id) AS ids FROM pushed) {beside_ids}"
+        ),
         claim=(
             f"SELECT * FROM {claim}($1::text[], $2::bigint[], $3::integer[], $4::integer[], $5::integer[],"
             " $6::integer[], $7::boolean[], $8::bigint[], $9::boolean, $10::integer, $11::integer, $12::boolean,"
@@ -129,6 +153,17 @@ def make_statements(tables: Tables) -> Statements:
         mark=(
             f"SELECT * FROM {mark}($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[],"
             " $6::bigint[], $7::text[], $8::bigint[], $9::bigint)"
+        ),
+        # In this order, as the claim's arguments are of the mark's answer: so it sees what the marks have changed.
+        mark_and_claim=(
+            f"WITH m AS MATERIALIZED (SELECT * FROM {mark}($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[],"
+            " $5::integer[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint))"
+            f" SELECT {int(BESIDE)}, NULL::bigint, m.o_missed::text, m.o_busy::text, NULL::bigint, m.o_woke::integer,"
+            " NULL::bigint, m.o_slots::integer, m.o_stop::text, NULL::text, NULL::boolean FROM m"
+            f" UNION ALL SELECT c.* FROM m CROSS JOIN LATERAL {claim}($10::text[], $11::bigint[], $12::integer[],"
+            " $13::integer[], $14::integer[], $15::integer[], $16::boolean[], $17::bigint[], $18::boolean,"
+            " CASE WHEN m.o_slots THEN 0 ELSE $19::integer END, $20::integer, $21::boolean, $22::bigint,"
+            " $23::integer[]) c"
         ),
         push_keyed=(
             f"SELECT {push_keyed}($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::boolean[],"

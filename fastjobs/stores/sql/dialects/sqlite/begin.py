@@ -109,8 +109,8 @@ def begin_to_write(connection: Connection) -> None:
     """
     if is_configured(connection.engine) and connection.get_execution_options().get(READ_ONLY):
         raise QueueError(
-            f"this transaction only reads, as its engine has the option {READ_ONLY}=True: push through a session of"
-            " one that hasn't"
+            f"this transaction only reads, as its engine has the option {READ_ONLY}=True: take a session of one"
+            " that hasn't"
         )
     driver: Any = connection.connection.driver_connection
     info = connection.connection.info

@@ -21,6 +21,9 @@ class Keyed:
     """kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key, first_push_at, name, keep_name -> id
 
     Nothing is inserted, and nothing answered, where the key waits."""
+    insert_unique: str
+    """kind, payload, run_at, created_at, carried, key, alone_key. As `insert`, for one without a name; how many rows it
+    changed says whether it was inserted, as to be answered a row costs as much again as all else of it."""
     named: str
     """name, name, now -> a row where the name is taken"""
     waiting: str
@@ -100,6 +103,11 @@ def make_keyed(tables: Tables) -> Keyed:
             f"INSERT INTO {jobs} (kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key,"
             " first_push_at, name, keep_name) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (kind, unique_key) WHERE unique_key IS NOT NULL DO NOTHING RETURNING id"
+        ),
+        insert_unique=(
+            f"INSERT INTO {jobs} (kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key,"
+            " first_push_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?4)"
+            " ON CONFLICT (kind, unique_key) WHERE unique_key IS NOT NULL DO NOTHING"
         ),
         named=(
             f"SELECT 1 FROM {jobs} {by_name} WHERE name = ?"
