@@ -415,6 +415,39 @@ async def test_a_queue_that_starts_again_is_asked_on_its_new_loop(clock: Clock) 
         assert await to_thread.run_sync(asyncio.run, start())
 
 
+def test_what_a_loop_left_unanswered_as_it_ended_keeps_no_later_one_from_asking(clock: Clock) -> None:
+    store, registry = Slow(clock), CollectorRegistry()
+    q = Queue(store, clock=clock, observe=PrometheusMetrics(registry=registry))
+    mails(q, clock)
+
+    async def leave() -> None:
+        async with q.running(run=False):
+            page(registry)
+            await asyncio.sleep(0)
+
+    first = asyncio.new_event_loop()
+    first.run_until_complete(leave())
+    first.stop()
+    first.run_forever()
+    left = asyncio.all_tasks(first)
+    assert store.times == 1
+    assert len(left) == 1
+
+    async def again() -> dict[str, float]:
+        store.go = asyncio.Event()
+        store.go.set()
+        clock.advance(10)
+        async with q.running(run=False):
+            return await to_thread.run_sync(page, registry)
+
+    assert asyncio.run(again())['fastjobs_jobs_waiting{kind="mail"}'] == 0
+    assert store.times == 2
+    for task in left:
+        task.cancel()
+    first.run_until_complete(asyncio.wait(left))
+    first.close()
+
+
 async def test_a_store_that_counts_nothing_has_no_gauges(new: NewMetricsQueue, clock: Clock) -> None:
     class Plain(Memory):
         extras = Memory.extras & ~Memory.extras.COUNTS
