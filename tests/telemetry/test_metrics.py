@@ -527,56 +527,6 @@ async def test_the_kinds_of_two_queues_are_told_of_together(clock: Clock) -> Non
     assert found['fastjobs_jobs_waiting{kind="mail"}'] == found['fastjobs_jobs_waiting{kind="report"}'] == 1
 
 
-# observe=.
-
-
-async def test_several_observers_are_each_told_whatever_another_raises(
-    new: NewMetricsQueue, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    told: list[Ran] = []
-
-    def breaks(ran: Ran) -> None:
-        raise SystemExit("no metrics today")
-
-    q = new([breaks, told.append])
-    mail = mails(q, clock)
-    await mail.push("works")
-    await q.drain()
-    assert [ran.outcome for ran in told] == [Outcome.DONE]
-    (line,) = [each for each in caplog.messages if "observe= failed" in each]
-    assert "kind=mail job=1 attempt=1" in line
-    assert "no metrics today" in line
-
-
-async def test_a_count_of_pushes_that_fails_fails_no_push(
-    new: NewMetricsQueue, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Breaks(PrometheusMetrics):
-        def pushed(self, kind: str, count: int) -> None:
-            raise OSError("disk full")
-
-    q = new(Breaks(registry=CollectorRegistry()))
-    mail = mails(q, clock)
-    assert await mail.push("works") == "1"
-    assert [each for each in caplog.messages if "observe= failed" in each and "disk full" in each]
-
-
-@pytest.mark.parametrize(
-    ("observe", "says"),
-    [
-        (3, "observe= is a function of a Ran"),
-        ("metrics", "observe= is a function of a Ran"),
-        ([print, None], "observe= is a function of a Ran"),
-        (OTelMetrics, r"observe= takes what observes, not its class: OTelMetrics\(\)"),
-        ([test_several_observers_are_each_told_whatever_another_raises], "plain function, not an async one"),
-    ],
-    ids=["a number", "a string", "a None among them", "a class", "an async one"],
-)
-def test_what_cannot_observe_is_refused(observe: Any, says: str) -> None:
-    with pytest.raises(RegistrationError, match=says):
-        Queue(observe=observe)
-
-
 @pytest.mark.parametrize("metrics", [OTelMetrics, PrometheusMetrics])
 @pytest.mark.parametrize(
     ("options", "says"),
