@@ -50,7 +50,13 @@ class Parser(argparse.ArgumentParser):
             options = [each for each in left if each.startswith("-")]
             if options:
                 self.error(f"there is no {' '.join(options)}")
-            self.error(f"one word too many: {' '.join(left)}")
+            kinds: str | None = getattr(typed, "kinds", None)
+            hint = (
+                ""
+                if kinds is None
+                else f"; kinds have commas between, as in: --kinds {','.join([kinds, *left])}"
+            )
+            self.error(f"one word too many: {' '.join(left)}{hint}")
         return typed, left
 
 

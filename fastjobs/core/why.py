@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fastjobs.core.duration import moment
+from fastjobs.core.duration import SECOND, moment
 from fastjobs.core.job import JobState, KeptJob
 from fastjobs.core.options import KindOptions
+from fastjobs.core.rate import Limiter, Throttle
 from fastjobs.core.text import one_line
 
 _CANCELLED = "it's cancelled: the next claim removes it"
@@ -72,8 +73,15 @@ def _waits(job: KeptJob, options: KindOptions | None) -> str:
     if options.at_once is not None and job.kind_held >= options.at_once:
         return f"{job.kind_held} of its kind run{'s' * (job.kind_held == 1)}, as many as at_once lets"
     # A throttle's places are counted where they're taken, and whether there is one left isn't read for this.
-    rate = "" if options.rate is None else ", or for its rate"
+    rate = "" if options.rate is None else f", or for its rate{_of(options.rate)}"
     return f"it is due since {told(job.run_at)}, and waits for a free worker{rate}"
+
+
+def _of(rate: Throttle | Limiter) -> str:
+    if not isinstance(rate, Throttle):
+        return ""
+    per = f"{rate.period / SECOND:,.3f}".rstrip("0").rstrip(".")
+    return f", {rate.max:,} in {per} s{'' if rate.by is None else ' for each answer of its by='}"
 
 
 def _paused_too(job: KeptJob, sentence: str) -> str:

@@ -74,6 +74,7 @@ def signature(what: str, fn: Callable[..., object], after_value: int = 0) -> Sig
         takes = "its value and the error" if after_value else "its value, or nothing"
         raise RegistrationError(
             f"{what}: it takes {takes}, and {_name(fn)} wants {', '.join(each.name for each in wanted) or 'nothing'}"
+            f"{'' if after_value else _instead(wanted, keywords)}"
         )
     if len(wanted) <= after_value:
         return Signature(None, False, is_async(fn))
@@ -84,6 +85,17 @@ def signature(what: str, fn: Callable[..., object], after_value: int = 0) -> Sig
             f" {_name(fn)}({wanted[0].name}: WelcomeMail)"
         )
     return Signature(annotation, True, is_async(fn))
+
+
+def _instead(wanted: list[inspect.Parameter], keywords: list[str]) -> str:
+    if wanted[0].name == "self":
+        return (
+            ". It's given no self: fastjobs.current_job() tells it of its job, and of a class it's an instance's method"
+            " that is registered"
+        )
+    if len(wanted) > 1:
+        return ". Several values are one with several fields, as a pydantic model or a dataclass"
+    return f". The value comes by position: take the * before {keywords[0]} out"
 
 
 _NUMBERS = (int, float, complex)

@@ -173,3 +173,12 @@ def test_a_word_too_many_is_named_as_one(shop: Shop, capsys: pytest.CaptureFixtu
         with pytest.raises(SystemExit):
             shop.typed("kinds", "shop_of_jobs:q", left)
         assert capsys.readouterr().err.endswith(f"fastjobs kinds: error: {told}\n")
+
+
+def test_kinds_to_run_without_commas_between_are_asked_for_with_them(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        shop.typed("run", "shop_of_jobs:q", "--kinds", "mail", "report", "letter")
+    told = "one word too many: report letter; kinds have commas between, as in: --kinds mail,report,letter\n"
+    assert capsys.readouterr().err.endswith(f"fastjobs run: error: {told}")

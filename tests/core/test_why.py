@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,11 @@ from fastjobs.core.why import why
 
 NOW = 1_796_004_000_000_000  # 2026-11-30 02:00:00 UTC
 MINUTE = 60 * SECOND
+
+
+class Never:
+    async def attempt(self, key: str) -> float:
+        return 60
 
 
 def options(**settings: Any) -> KindOptions:
@@ -73,6 +79,22 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
     (
         kept(),
         options(rate=Throttle(1, per=60)),
+        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for its rate, 1 in 60 s",
+    ),
+    (
+        kept(),
+        options(rate=Throttle(3_000, per=timedelta(days=1), by=str)),
+        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for its rate, 3,000 in 86,400 s for"
+        " each answer of its by=",
+    ),
+    (
+        kept(),
+        options(rate=Throttle(1, per=0.25)),
+        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for its rate, 1 in 0.25 s",
+    ),
+    (
+        kept(),
+        options(rate=Never()),
         "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for its rate",
     ),
     (kept(kind_held=1), options(at_once=1), "1 of its kind runs, as many as at_once lets"),

@@ -18,6 +18,8 @@ import pytest
 
 from examples.registration.demo import free_port, until
 
+pytestmark = pytest.mark.timeout(240)  # processes are started, on a machine with much to do
+
 ROOT = Path(__file__).parents[2]
 SNIPPETS = ROOT / "docs" / "snippets"
 

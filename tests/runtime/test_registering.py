@@ -176,6 +176,7 @@ async def async_generator(mail: Mail) -> AsyncGenerator[int]:
 
 
 async def of_two(mail: Mail, other: Mail) -> None: ...
+async def of_self(self: object, mail: Mail) -> None: ...
 async def of_keyword(*, mail: Mail) -> None: ...
 async def of_depends(mail: Mail, tx: object = Depends()) -> None: ...
 def of_depends_in_a_def(mail: Mail, tx: Annotated[Any, fastapi.Depends(of_nothing)]) -> None: ...
@@ -202,8 +203,20 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a builtin": (print, "print"),
     "a generator": (generator, "a handler is a function that returns at its end, and generator is a generator"),
     "an async generator": (async_generator, ".* and async_generator is a generator"),
-    "two values": (of_two, "it takes its value, or nothing, and of_two wants mail, other"),
-    "a keyword": (of_keyword, "it takes its value, or nothing, and of_keyword wants mail"),
+    "two values": (
+        of_two,
+        "it takes its value, or nothing, and of_two wants mail, other. Several values are one with several fields, as a"
+        " pydantic model or a dataclass$",
+    ),
+    "a self": (
+        of_self,
+        r"it takes its value, or nothing, and of_self wants self, mail. It's given no self: fastjobs.current_job\(\)",
+    ),
+    "a keyword": (
+        of_keyword,
+        r"it takes its value, or nothing, and of_keyword wants mail. The value comes by position: take the \* before"
+        " mail out$",
+    ),
     "a partial that lacks one": (functools.partial(of_two), ".* wants mail, other"),
     "a Depends": (
         of_depends,

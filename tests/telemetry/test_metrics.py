@@ -181,12 +181,19 @@ async def test_what_never_ran_is_no_run_that_took_no_time(new: NewMetricsQueue, 
     await sms.push()
     await sms.push()
     await q.drain()
+    # Cancelled in the moment before its worker began with it, and one that kept losing its worker.
+    cancelled = Ran(
+        kind="sms", job="8", attempt=1, outcome=Outcome.CANCELLED, error=None, took=0.0, waited=1.0
+    )
+    metrics(cancelled)
+    read.metrics(cancelled)
     lost = LostWorker("lost its worker")
     ran = Ran(kind="sms", job="9", attempt=3, outcome=Outcome.FAILED, error=lost, took=0.0, waited=1.0)
     metrics(ran)
     read.metrics(ran)
     found = page(registry)
     assert found['fastjobs_runs_total{kind="sms",outcome="failed"}'] == 1
+    assert found['fastjobs_runs_total{kind="sms",outcome="cancelled"}'] == 1
     assert found['fastjobs_run_seconds_count{kind="sms"}'] == 1
     assert read.all()[names.CONSUMED_MESSAGES] == {messaging("sms", "process"): 1}
 
@@ -408,6 +415,39 @@ async def test_a_queue_that_starts_again_is_asked_on_its_new_loop(clock: Clock) 
         assert await to_thread.run_sync(asyncio.run, start())
 
 
+def test_what_a_loop_left_unanswered_as_it_ended_keeps_no_later_one_from_asking(clock: Clock) -> None:
+    store, registry = Slow(clock), CollectorRegistry()
+    q = Queue(store, clock=clock, observe=PrometheusMetrics(registry=registry))
+    mails(q, clock)
+
+    async def leave() -> None:
+        async with q.running(run=False):
+            page(registry)
+            await asyncio.sleep(0)
+
+    first = asyncio.new_event_loop()
+    first.run_until_complete(leave())
+    first.stop()
+    first.run_forever()
+    left = asyncio.all_tasks(first)
+    assert store.times == 1
+    assert len(left) == 1
+
+    async def again() -> dict[str, float]:
+        store.go = asyncio.Event()
+        store.go.set()
+        clock.advance(10)
+        async with q.running(run=False):
+            return await to_thread.run_sync(page, registry)
+
+    assert asyncio.run(again())['fastjobs_jobs_waiting{kind="mail"}'] == 0
+    assert store.times == 2
+    for task in left:
+        task.cancel()
+    first.run_until_complete(asyncio.wait(left))
+    first.close()
+
+
 async def test_a_store_that_counts_nothing_has_no_gauges(new: NewMetricsQueue, clock: Clock) -> None:
     class Plain(Memory):
         extras = Memory.extras & ~Memory.extras.COUNTS
@@ -441,6 +481,23 @@ async def test_kinds_that_nobody_here_handles_are_one_label(new: NewMetricsQueue
     assert page(registry)['fastjobs_runs_total{kind="_other",outcome="done"}'] == 1
 
 
+async def test_what_the_fallback_runs_is_under_one_label_however_it_is_named(
+    new: NewMetricsQueue, clock: Clock
+) -> None:
+    store, registry = Memory(clock=clock), CollectorRegistry()
+    theirs = Queue(store, clock=clock)
+    for n in range(20):
+        await theirs.kind(f"other-{n}")(_nothing).push()
+    q = new(PrometheusMetrics(registry=registry), store=store)
+
+    @q.fallback
+    async def anything() -> None: ...
+
+    assert await q.drain() == 20
+    runs = {name: count for name, count in page(registry).items() if name.startswith("fastjobs_runs_total")}
+    assert runs == {'fastjobs_runs_total{kind="_other",outcome="done"}': 20}
+
+
 async def _nothing() -> None: ...
 
 
@@ -468,56 +525,6 @@ async def test_the_kinds_of_two_queues_are_told_of_together(clock: Clock) -> Non
     async with queues[0].running(run=False), queues[1].running(run=False):
         found = await to_thread.run_sync(page, registry)
     assert found['fastjobs_jobs_waiting{kind="mail"}'] == found['fastjobs_jobs_waiting{kind="report"}'] == 1
-
-
-# observe=.
-
-
-async def test_several_observers_are_each_told_whatever_another_raises(
-    new: NewMetricsQueue, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    told: list[Ran] = []
-
-    def breaks(ran: Ran) -> None:
-        raise SystemExit("no metrics today")
-
-    q = new([breaks, told.append])
-    mail = mails(q, clock)
-    await mail.push("works")
-    await q.drain()
-    assert [ran.outcome for ran in told] == [Outcome.DONE]
-    (line,) = [each for each in caplog.messages if "observe= failed" in each]
-    assert "kind=mail job=1 attempt=1" in line
-    assert "no metrics today" in line
-
-
-async def test_a_count_of_pushes_that_fails_fails_no_push(
-    new: NewMetricsQueue, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Breaks(PrometheusMetrics):
-        def pushed(self, kind: str, count: int) -> None:
-            raise OSError("disk full")
-
-    q = new(Breaks(registry=CollectorRegistry()))
-    mail = mails(q, clock)
-    assert await mail.push("works") == "1"
-    assert [each for each in caplog.messages if "observe= failed" in each and "disk full" in each]
-
-
-@pytest.mark.parametrize(
-    ("observe", "says"),
-    [
-        (3, "observe= is a function of a Ran"),
-        ("metrics", "observe= is a function of a Ran"),
-        ([print, None], "observe= is a function of a Ran"),
-        (OTelMetrics, r"observe= takes what observes, not its class: OTelMetrics\(\)"),
-        ([test_several_observers_are_each_told_whatever_another_raises], "plain function, not an async one"),
-    ],
-    ids=["a number", "a string", "a None among them", "a class", "an async one"],
-)
-def test_what_cannot_observe_is_refused(observe: Any, says: str) -> None:
-    with pytest.raises(RegistrationError, match=says):
-        Queue(observe=observe)
 
 
 @pytest.mark.parametrize("metrics", [OTelMetrics, PrometheusMetrics])
