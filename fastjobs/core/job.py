@@ -23,7 +23,8 @@ def kind_name(name: str) -> str:
         raise RegistrationError('a kind has a name, which the database keeps: write @q.kind("welcome-mail")')
     if not isinstance(name, str) or not _KIND_NAME.match(name):
         raise RegistrationError(
-            f"a kind's name is 1 to 100 of A-Z a-z 0-9 . _ : - and begins with a letter or a digit: {name!r} is none"
+            f"a kind's name is 1 to 100 of A-Z a-z 0-9 . _ : - and begins with a letter or a digit:"
+            f" {name!r:.250} is none"
         )
     return name
 

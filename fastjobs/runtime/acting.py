@@ -9,7 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from fastjobs.core.errors import QueueError
+from fastjobs.core.errors import QueueError, RegistrationError
+from fastjobs.core.job import kind_name
 from fastjobs.core.request_id import request_id
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.waiting import limited
@@ -25,11 +26,16 @@ PAGE = 500
 
 
 def named(kind: str | Kind[Any] | None) -> str | None:
-    """The name of a kind that was asked for by itself or by name."""
-    name = kind if kind is None or isinstance(kind, str) else getattr(kind, "name", None)
-    if kind is not None and not isinstance(name, str):
+    """The name of a kind that was asked for by itself or by name; a QueueError for what no kind is called."""
+    if kind is None:
+        return None
+    name = kind if isinstance(kind, str) else getattr(kind, "name", None)
+    if not isinstance(name, str):
         raise QueueError(f"kind= is a Kind or its name, not {kind!r:.80}")
-    return name
+    try:
+        return kind_name(name)
+    except RegistrationError as wrong:
+        raise QueueError(str(wrong)) from None
 
 
 def number(value: object, what: str, least: int, most: int) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fastjobs.core.options import KindOptions
     from fastjobs.store import KindCount
 
+_MOST = (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInfo:
@@ -186,7 +188,9 @@ def place(after: JobInfo | str | None, state: JobState) -> tuple[int, str] | Non
         return None
     cursor = after.cursor if isinstance(after, JobInfo) else after
     found, at, id = (*str(cursor).split(":", 2), "", "")[:3]
-    if found != state.value or not id or not at.removeprefix("-").isdecimal() or len(at) > 20:
+    is_number = at.removeprefix("-").isdecimal() and len(at) <= 20
+    # A cursor comes from anywhere, as from a URL, and no database counts further than these.
+    if found != state.value or not id or not is_number or not -_MOST <= int(at) <= _MOST:
         raise QueueError(
             f"after= is the last job of the page before, or its cursor, of a list of {state.value} jobs:"
             f" {cursor!r:.80} is none"

@@ -208,7 +208,9 @@ async def test_the_failed_are_listed_the_latest_first_in_pages_and_by_kind(
 
 
 @pytest.mark.parametrize(
-    "after", ["", "failed", "failed:x:1", "failed:1:", "waiting:1:1", "failed:1" + "0" * 30]
+    "after",
+    ["", "failed", "failed:x:1", "failed:1:", "waiting:1:1"]
+    + [f"failed:{at}:1" for at in ("1" + "0" * 30, 1 << 63, -(1 << 63) - 1, "9" * 20, "--1")],
 )
 async def test_a_cursor_of_no_such_list_is_refused(queue: Queue, after: str) -> None:
     with pytest.raises(QueueError, match="of a list of failed jobs"):
@@ -230,6 +232,11 @@ BAD: dict[str, Callable[[Any], Any]] = {
     "cap 0": lambda q: q.counts(cap=0),
     "an id that is a number": lambda q: q.job(1),
     "a kind that is none": lambda q: q.failed(kind=7),
+    "a kind with a NUL": lambda q: q.failed(kind="ma\0il"),
+    "half a character for a kind": lambda q: q.jobs("\ud800"),
+    "no kind's name to run again": lambda q: q.run_again(kind="ma il"),
+    "no kind's name to delete": lambda q: q.delete(kind=""),
+    "no kind's name to pause": lambda q: q.pause("x" * 101),
     "no kind": lambda q: q.jobs(None),
     "no state": lambda q: q.jobs("mail", "asleep"),
     "parked": lambda q: q.jobs("mail", JobState.PARKED),
