@@ -129,7 +129,8 @@ def packed(carried: Mapping[str, str]) -> str | None:
 
 def unpacked(text: str | None) -> dict[str, str]:
     """What was carried, as far as it's sound: it has been in the database, where anyone may have written."""
-    if not text or len(text) > MOST_BYTES:
+    # In SQLite anything may stand in any column.
+    if not text or not isinstance(text, str) or len(text) > MOST_BYTES:
         return {}
     is_simple = text.isascii() and "\\" not in text
     try:

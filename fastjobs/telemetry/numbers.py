@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fastjobs.core.duration import SECOND, Seconds, micros
 from fastjobs.core.errors import RegistrationError
 from fastjobs.runtime.lines import say_error
-from fastjobs.store import Extra, supports
+from fastjobs.store import Extra, Store, supports
 
 if TYPE_CHECKING:
     from fastjobs.runtime.looking import KindInfo
@@ -85,7 +85,12 @@ class Counted:
         Those of a queue that doesn't run are left out, and those that the store can't be asked for.
         """
         found: dict[str, Numbers] = {}
+        stores: list[Store] = []
         for each in self._watched:
+            queue = each.queue()
+            if queue is None or queue.loop is None or any(queue.store is other for other in stores):
+                continue  # what another queue's store has was counted with that one
+            stores.append(queue.store)
             for info in each.read(self._every, self._cap):
                 label = self.label(info.kind)
                 found[label] = _sum(found.get(label), info)

@@ -54,6 +54,14 @@ class RestoredTrace:
         """Nothing."""
 
     def restore(self, carried: Mapping[str, str]) -> None:
+        """Sets the trace in the current context."""
+        _restore_trace(carried)
+
+
+class RestoredTraceAndBaggage(RestoredTrace):
+    """The same of one with `baggage=True`: of others none is restored, whatever stands in the database."""
+
+    def restore(self, carried: Mapping[str, str]) -> None:
         """Sets the trace, and the baggage if there is any, in the current context."""
         _restore_trace(carried)
         _restore_baggage(carried)
@@ -82,7 +90,7 @@ class CarryTrace:
     The app sets the SDK up, with its exporter. Needs the extra `otel`.
     """
 
-    in_process = RestoredTrace
+    in_process: type[RestoredTrace] = RestoredTrace
 
     def __init__(
         self,
@@ -93,6 +101,8 @@ class CarryTrace:
     ) -> None:
         self._link_only = link_only
         self._baggage = baggage
+        if baggage:
+            self.in_process = RestoredTraceAndBaggage
         self._tracer: Tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
         self._has_sdk = tracer_provider is not None
         self._asked = 0
@@ -167,6 +177,9 @@ class CarryTrace:
         return self._has_sdk
 
     def _carry(self, span: Span, into: MutableMapping[str, str]) -> None:
+        # A run with `link_only` carries its own to a process, or none, in place of its push's.
+        for name in (trace_context.PARENT, trace_context.STATE):
+            into.pop(name, None)
         trace_context.write(span.get_span_context(), into)
         if self._baggage:
             _carry_baggage(into)

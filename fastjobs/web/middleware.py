@@ -20,7 +20,7 @@ _Send = Callable[[_Message], Awaitable[None]]
 _ASGIApp = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z", re.ASCII)
-_ANSWERS = ("http.response.start", "websocket.accept")
+_ANSWERS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 
 
 class RequestIDMiddleware:
@@ -37,8 +37,8 @@ class RequestIDMiddleware:
 
     The server's answer to an error that nothing handled is made outside all middleware: a handler for `Exception`
     reads `request.state.request_id`, and that response has the header only where this wraps the app as a whole,
-    `app = RequestIDMiddleware(FastAPI(…))`. Raises RegistrationError for a `header` that is no header's name, and a
-    `use_existing` that is nothing to ask.
+    `app = RequestIDMiddleware(FastAPI(…))`. Raises RegistrationError for a `header` that is no header's name, a `trust`
+    that is no bool, and a `use_existing` that is nothing to ask.
     """
 
     def __init__(
@@ -49,8 +49,10 @@ class RequestIDMiddleware:
         trust: bool = True,
         use_existing: ContextVar[str | None] | Callable[[], str | None] | None = None,
     ) -> None:
-        if not _HEADER.match(header):
+        if not isinstance(header, str) or not _HEADER.match(header):
             raise RegistrationError(f"RequestIDMiddleware: header is the name of a header, not {header!r}")
+        if not isinstance(trust, bool):  # "no", as an environment says it, would be trusted
+            raise RegistrationError(f"RequestIDMiddleware: trust is True or False, not {trust!r}")
         if isinstance(use_existing, ContextVar):
             variable = use_existing
             use_existing = lambda: variable.get(None)  # noqa: E731

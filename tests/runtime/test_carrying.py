@@ -448,6 +448,38 @@ async def test_what_someone_wrote_into_the_table_is_cleaned_and_fails_no_job(
         assert len(line) < 500
 
 
+NOT_TEXT = {
+    "bytes": "x'7b7d'",
+    "bytes that are no text": "x'00ff'",
+    "text that is none": "CAST(x'ff' AS TEXT)",
+    "a value that is none": """CAST(x'7b2274656e616e74223a22ff227d' AS TEXT)""",
+    "a number": "12345",
+}
+"""As SQL. SQLite lets anything stand in a column, also what isn't UTF-8 in one of text."""
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("column", ["carried", "payload", "error"])
+@pytest.mark.parametrize("kept", NOT_TEXT.values(), ids=NOT_TEXT.keys())
+async def test_what_is_no_text_in_the_table_stops_no_other_job(
+    place: Place, queue: Queue, column: str, kept: str, seen: Seen
+) -> None:
+    @queue.kind("mail", attempts=1)
+    async def mail(user: str) -> None:
+        seen.append((user, tenant.get()))
+
+    async with queue.running(run=False):
+        await mail.push("ada")
+        assert place.sync is not None
+        with place.sync.begin() as connection:
+            connection.execute(text(f"UPDATE fastjobs_jobs SET {column} = {kept}"))
+        await mail.push("bob")
+        assert await queue.drain() == 2
+        failed = await queue.failed()
+    assert seen == ([("bob", "")] if column == "payload" else [("ada", ""), ("bob", "")])
+    assert len(failed) == (column == "payload")
+
+
 async def test_a_carried_name_that_is_a_log_fields_changes_no_line(
     place: Place, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from opentelemetry.baggage import set_baggage
 from opentelemetry.context import attach
+from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
 from fastjobs import (
     Cancelled,
@@ -149,6 +150,34 @@ async def test_carriers_restore_in_the_process_too_where_their_classes_can_be_ma
         "baggage": {"user": "ada"},
         "sdk": False,
     }
+
+
+@pytest.mark.parametrize("has_sdk", [True, False], ids=["an SDK", "no SDK"])
+async def test_in_a_process_too_link_only_has_no_trace_of_the_push_and_no_baggage_is_taken_from_the_table(
+    seen: list[Ran], tmp_path: Path, has_sdk: bool
+) -> None:
+    spans = Spans()
+    trace = CarryTrace(link_only=True, tracer_provider=spans.provider if has_sdk else None)
+
+    class CarryOther:
+        """As whoever writes to the table would."""
+
+        def carry(self, into: MutableMapping[str, str]) -> None:
+            into.update(baggage="user=ada", tracestate="vendor=1")
+
+        def restore(self, carried: Mapping[str, str]) -> None: ...
+
+    queue = a_queue(seen, processes=1, carry=[trace, CarryOther()])
+    crunch = queue._kinds["crunch"]
+    async with queue.running():
+        with spans.tracer.start_as_current_span("request"):
+            await crunch.push(Order(do="context", path=tmp_path / "told"))
+        await long_until(lambda: seen)
+    there = json.loads((tmp_path / "told").read_text())
+    run = context(spans.one("process crunch")) if has_sdk else INVALID_SPAN_CONTEXT
+    assert there["trace"] == [run.trace_id, run.span_id]
+    assert run.trace_id != context(spans.one("request")).trace_id
+    assert there["baggage"] == {}
 
 
 async def test_one_that_runs_over_its_timeout_is_killed_alone_and_an_idle_one_that_died_costs_nothing(

@@ -527,6 +527,23 @@ async def test_the_kinds_of_two_queues_are_told_of_together(clock: Clock) -> Non
     assert found['fastjobs_jobs_waiting{kind="mail"}'] == found['fastjobs_jobs_waiting{kind="report"}'] == 1
 
 
+async def test_what_two_queues_of_one_store_have_is_counted_once(clock: Clock) -> None:
+    registry = CollectorRegistry()
+    metrics = PrometheusMetrics(registry=registry)
+    store = Memory(clock=clock)
+    queues = [Queue(store, clock=clock, observe=metrics) for _ in range(2)]
+    kinds = [q.kind(name)(_nothing) for q, name in zip(queues, ("mail", "report"), strict=True)]
+    for kind in kinds:
+        await kind.push()
+    async with queues[1].running(run=False):
+        only = await to_thread.run_sync(page, registry)
+        clock.advance(10)
+        async with queues[0].running(run=False):
+            found = await to_thread.run_sync(page, registry)
+    for each in (only, found):
+        assert each['fastjobs_jobs_waiting{kind="mail"}'] == each['fastjobs_jobs_waiting{kind="report"}'] == 1
+
+
 @pytest.mark.parametrize("metrics", [OTelMetrics, PrometheusMetrics])
 @pytest.mark.parametrize(
     ("options", "says"),

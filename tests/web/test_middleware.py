@@ -17,6 +17,7 @@ from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
+from starlette.testclient import WebSocketDenialResponse
 
 import fastjobs
 from fastjobs import RegistrationError, RequestIDMiddleware, request_id
@@ -124,12 +125,22 @@ def test_the_header_may_have_another_name() -> None:
     assert "x-request-id" not in response.headers
 
 
-@pytest.mark.parametrize("header", ["", "X Request", "x-id\r\nx: y", "é", "a:b", "x\n"])
-def test_a_header_that_cannot_be_one_is_refused(header: str) -> None:
+@pytest.mark.parametrize(
+    "header", ["", "X Request", "x-id\r\nx: y", "é", "a:b", "x\n", b"X-Request-ID", None]
+)
+def test_a_header_that_cannot_be_one_is_refused(header: Any) -> None:
     async def app(*_: object) -> None: ...
 
     with pytest.raises(RegistrationError, match="header"):
         RequestIDMiddleware(app, header=header)
+
+
+@pytest.mark.parametrize("trust", ["no", "", 0, None])
+def test_a_trust_that_an_environment_said_is_refused_and_not_taken_for_yes(trust: Any) -> None:
+    async def app(*_: object) -> None: ...
+
+    with pytest.raises(RegistrationError, match="trust is True or False"):
+        RequestIDMiddleware(app, trust=trust)
 
 
 def test_the_response_has_the_id_once_though_the_route_set_the_header() -> None:
@@ -224,6 +235,21 @@ def test_a_websocket_that_is_refused_stays_refused() -> None:
 
     with pytest.raises(WebSocketDisconnect), TestClient(app).websocket_connect("/ws"):
         pytest.fail("it was accepted")
+
+
+def test_a_response_that_refuses_a_websocket_has_the_id() -> None:
+    app = new_app()
+
+    @app.websocket("/ws")
+    async def socket(ws: WebSocket) -> None:
+        await ws.send_denial_response(PlainTextResponse("no", 403, headers={"X-Request-ID": "the-route's"}))
+
+    with (
+        pytest.raises(WebSocketDenialResponse) as refused,
+        TestClient(app).websocket_connect("/ws", headers={"X-Request-ID": "w-1"}),
+    ):
+        pytest.fail("it was accepted")
+    assert (refused.value.status_code, refused.value.headers.get_list("x-request-id")) == (403, ["w-1"])
 
 
 def test_a_stream_has_the_id_to_its_end() -> None:

@@ -77,7 +77,7 @@ def _by_hand(raw: sqlite3.Connection) -> tuple[str, FileKey]:
         raw.rollback()
     raw.isolation_level = None
     raw.row_factory = None
-    raw.text_factory = str
+    raw.text_factory = _text
     path = files.database_path(raw)
     if not path:
         raise StoreError(files.IN_MEMORY)
@@ -85,6 +85,14 @@ def _by_hand(raw: sqlite3.Connection) -> tuple[str, FileKey]:
     if key is None:
         raise StoreError(f"the database's file {path} is gone as soon as it was opened")
     return path, key
+
+
+def _text(kept: bytes) -> str:
+    """What is kept as text, in which SQLite lets any bytes stand: one row of them would fail a claim of all others.
+
+    What isn't text becomes lone surrogates, which no payload and nothing that is carried may have.
+    """
+    return kept.decode("utf-8", "surrogateescape")
 
 
 def _of_another_thread(engine: Engine, error: sqlite3.ProgrammingError) -> StoreError:
