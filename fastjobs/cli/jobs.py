@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fastjobs.cli import acting, listing
 from fastjobs.cli.asking import ask
 from fastjobs.cli.mistake import Mistake
-from fastjobs.cli.parsing import QUEUE, Commands, add_app, kind_typed, one_of, target_typed
+from fastjobs.cli.parsing import QUEUE, Commands, add_app, kind_typed, one_of, target_typed, whole_number
 from fastjobs.cli.target import names_something
 from fastjobs.core.request_id import plain
 
@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
     others.add_argument("--held", metavar="KIND", help="list the jobs of this kind that run")
     many = parser.add_mutually_exclusive_group()
     many.add_argument(
-        "--limit", type=_number, metavar="N", help=f"as many at most, {listing.LIMIT} by default"
+        "--limit", type=whole_number(1), metavar="N", help=f"as many at most, {listing.LIMIT} by default"
     )
     many.add_argument("--all", action="store_true", help="list all, as many as there are")
     parser.add_argument("--whole", action="store_true", help="values whole, however long they are")
@@ -83,13 +83,6 @@ def add(commands: Commands) -> None:
     )
     add_app(parser)
     parser.set_defaults(order=_order)
-
-
-def _number(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"from 1, not {number}")
-    return number
 
 
 def _order(typed: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from fastjobs.cli.mistake import Mistake
@@ -73,6 +73,22 @@ def add_app(parser: Parser) -> None:
         help="enter this app's lifespan around it, for what it opens (an engine, the queue's store): it serves nothing"
         " and runs no jobs of its own; else FASTJOBS_APP, else [tool.fastjobs] app beside the queue",
     )
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """What an option takes: a whole number from `least`, up to `most` if there's one."""
+    told = f"from {least:,}" + ("" if most is None else f" to {most:,}")
+
+    def number(text: str) -> int:
+        try:
+            found = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"a whole number, not {text!r:.80}") from None
+        if found < least or (most is not None and found > most):
+            raise argparse.ArgumentTypeError(f"{told}, not {text:.80}")
+        return found
+
+    return number
 
 
 def target_typed(typed: argparse.Namespace, queue: str | None) -> Target:

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from fastjobs.cli.exit import Exit, at_the_very_end
 from fastjobs.cli.hosting import App, LifespanFailed, lifespan_of
 from fastjobs.cli.mistake import Mistake
-from fastjobs.cli.parsing import Commands, add_app, add_queue, target_typed
+from fastjobs.cli.parsing import Commands, add_app, add_queue, target_typed, whole_number
 from fastjobs.core.errors import FastjobsError, QueueError, RegistrationError
 from fastjobs.core.text import error_text
 from fastjobs.runtime.kinds import chosen
@@ -35,7 +35,10 @@ def add(commands: Commands) -> None:
     )
     add_queue(parser)
     parser.add_argument(
-        "--workers", type=_workers, metavar="N", help="how many jobs run at once, in place of the queue's"
+        "--workers",
+        type=whole_number(1, 10_000),
+        metavar="N",
+        help="how many jobs run at once, in place of the queue's",
     )
     parser.add_argument(
         "--kinds",
@@ -44,13 +47,6 @@ def add(commands: Commands) -> None:
     )
     add_app(parser)
     parser.set_defaults(order=_order)
-
-
-def _workers(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 10_000:
-        raise argparse.ArgumentTypeError(f"from 1 to 10,000, not {number}")
-    return number
 
 
 def _order(typed: argparse.Namespace) -> int:

@@ -109,6 +109,8 @@ def thing(named: str, what: str, example: str) -> Any:
         sys.path.insert(0, here)
     if parsed := _TARGET.match(named):
         module_name, path, called = parsed.groups()
+        if module_name.endswith(".py") and Path(here, module_name).is_file():  # as a file is named
+            raise Mistake(f"{module_name} is a file, and a module is named{_instead(named)}")
         module = _imported(module_name, here)
     elif parsed := _DOTTED.match(named):
         module_name, path, module = _longest(parsed[1], here)

@@ -9,6 +9,7 @@ import pytest
 
 import fastjobs
 from fastjobs.cli import listing
+from fastjobs.cli.command import main
 from fastjobs.core.request_id import current
 from fastjobs.store import Claimable
 from tests.cli.shop import Shop, fail
@@ -141,6 +142,24 @@ def test_a_hundred_are_listed_where_nothing_is_said(shop: Shop) -> None:
     _, out, _ = shop.typed("jobs")
     assert out.count("which failed at") == 100
     assert out.startswith("101 jobs failed for good, and are kept for 30 days. The latest 100:\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["jobs", "--limit", "many"], "argument --limit: a whole number, not 'many'"),
+        (["jobs", "--limit", "0"], "argument --limit: from 1, not 0"),
+        (["run", "--workers", "2.5"], "argument --workers: a whole number, not '2.5'"),
+        (["run", "--workers", "10001"], "argument --workers: from 1 to 10,000, not 10001"),
+    ],
+)
+def test_a_number_that_is_none_is_told_with_what_is_one(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("page", [1, 2, 5, 6, 7, 100])

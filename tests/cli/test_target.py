@@ -111,6 +111,7 @@ def test_the_argument_comes_before_the_environment_and_that_before_pyproject(
         ("shop", "'shop' doesn't name a queue: write module:name, as in app:q"),
         ("shop:", "doesn't name a queue"),
         ("./src/shop.py:q", "doesn't name a queue: write module:name, as in app:q; src.shop:q, perhaps"),
+        ("shop.py:q", "shop.py is a file, and a module is named; shop:q, perhaps"),
         ("shop:q()()", "doesn't name a queue"),
         ("nowhere:q", "there is no module 'nowhere' in "),
         ("nowhere.q", "there is no module 'nowhere' in "),
