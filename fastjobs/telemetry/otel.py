@@ -178,8 +178,9 @@ class CarryTrace:
 
     def _carry(self, span: Span, into: MutableMapping[str, str]) -> None:
         # A run with `link_only` carries its own to a process, or none, in place of its push's.
-        for name in (trace_context.PARENT, trace_context.STATE):
-            into.pop(name, None)
+        if into:
+            into.pop(trace_context.PARENT, None)
+            into.pop(trace_context.STATE, None)
         trace_context.write(span.get_span_context(), into)
         if self._baggage:
             _carry_baggage(into)

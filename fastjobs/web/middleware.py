@@ -20,6 +20,8 @@ _Send = Callable[[_Message], Awaitable[None]]
 _ASGIApp = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z", re.ASCII)
+_GIVEN = "fastjobs.request_id"
+"""Where a scope says which ID its request has, and in which header: a mounted app's own middleware gives it no other."""
 _ANSWERS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 
 
@@ -34,6 +36,9 @@ class RequestIDMiddleware:
     `use_existing` is where another middleware, outside of this one, has put the ID already: a ContextVar, as
     asgi-correlation-id's `correlation_id`, or a function that answers it or None. One that is plain is this request's
     ID, whatever a header says, and the response's header is that middleware's to set.
+
+    One request has one ID: where several of these are around its route, as that of a mounted app too, it's what the
+    outermost one says.
 
     The server's answer to an error that nothing handled is made outside all middleware: a handler for `Exception`
     reads `request.state.request_id`, and that response has the header only where this wraps the app as a whole,
@@ -70,8 +75,12 @@ class RequestIDMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        existing = None if self._existing is None else self._from(self._existing)
-        id = existing or self._inbound(scope) or request_id.new_id()
+        outer: tuple[str, bytes] | None = scope.get(_GIVEN)
+        if outer is not None:
+            id, leaves = outer[0], outer[1] == self._header
+        else:
+            existing = None if self._existing is None else self._from(self._existing)
+            id, leaves = existing or self._inbound(scope) or request_id.new_id(), existing is not None
         answered = (self._header, id.encode("ascii"))
 
         async def answer(message: _Message) -> None:
@@ -82,11 +91,14 @@ class RequestIDMiddleware:
             await send(message)
 
         scope.setdefault("state", {})["request_id"] = id
+        scope.setdefault(_GIVEN, (id, self._header))
         token = request_id.current.set(id)
         try:
-            await self.app(scope, receive, answer if existing is None else send)
+            await self.app(scope, receive, send if leaves else answer)
         finally:
             request_id.current.reset(token)
+            if outer is None:
+                scope.pop(_GIVEN, None)
 
     def _from(self, existing: Callable[[], str | None]) -> str | None:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Iterator, MutableMapping
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -250,6 +251,39 @@ def test_a_response_that_refuses_a_websocket_has_the_id() -> None:
     ):
         pytest.fail("it was accepted")
     assert (refused.value.status_code, refused.value.headers.get_list("x-request-id")) == (403, ["w-1"])
+
+
+@pytest.mark.parametrize("trust", [True, False])
+@pytest.mark.parametrize("inbound", [None, "abc-1"])
+def test_a_request_has_one_id_in_a_mounted_app_with_its_own_middleware_too(
+    trust: bool, inbound: str | None
+) -> None:
+    variable: ContextVar[str | None] = ContextVar("another", default="another")
+    inner = new_app(use_existing=variable)
+    inner.add_middleware(RequestIDMiddleware, header="X-Inner")
+    app = FastAPI()
+    app.add_middleware(RequestIDMiddleware, trust=trust)
+    app.mount("/sub", inner)
+    client = TestClient(RequestIDMiddleware(app, trust=trust))
+    headers = {} if inbound is None else {"X-Request-ID": inbound}
+    id = answered(client, headers, "/sub/id")
+    assert (id == inbound) == (trust and inbound is not None)
+    assert client.get("/sub/id", headers={"X-Request-ID": "abc-2"}).headers["x-inner"] != id
+
+
+async def test_a_scope_that_a_server_uses_for_the_next_request_too_gives_that_an_id_of_its_own() -> None:
+    had: list[str | None] = []
+
+    async def app(*_: object) -> None:
+        had.append(request_id())
+
+    async def nothing(*_: object) -> Any: ...
+
+    scope: dict[str, Any] = {"type": "http", "headers": []}
+    for _ in range(2):
+        await RequestIDMiddleware(app)(scope, nothing, nothing)
+    assert len({*had}) == 2
+    assert request_id() is None
 
 
 def test_a_stream_has_the_id_to_its_end() -> None:
