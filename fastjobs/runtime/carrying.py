@@ -29,8 +29,11 @@ def gather(
         own: dict[str, str] = {}
         try:
             carrier.carry(own) if push is None else push.carry(own)
-        except Exception as error:
+        except following.RAISED as error:
             say_error("a carrier failed, and its part is not carried", error, carrier=type(carrier).__name__)
+        except BaseException as error:
+            Followed(pushes).end(None, error)
+            raise
         else:
             into = {**into, **own} if into else own
     followed = Followed(pushes) if pushes else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,15 @@ if TYPE_CHECKING:
     from fastjobs.runtime.run import Run
 
 Followers = Sequence[Follower]
+RAISED = (Exception, CancelledError)
+"""What costs a carrier its own part alone at a push. Nobody awaits it, so that nobody has cancelled it."""
 
 
 def pushing(follower: Follower, kind: str, count: int) -> FollowedPush | None:
     """A push begins: what it follows it by, if it does."""
     try:
         return follower.pushing(kind, count)
-    except Exception as error:
+    except RAISED as error:
         _say(follower, error)
         return None
 
@@ -58,7 +61,7 @@ class Followed:
         for carrier, push in self._pushes:
             try:
                 push.begin()
-            except Exception as error:
+            except RAISED as error:
                 _say(carrier, error)
 
     def end(self, ids: list[str | None] | None, error: BaseException | None) -> None:
@@ -66,7 +69,7 @@ class Followed:
         for carrier, push in reversed(self._pushes):
             try:
                 push.end(ids, error)
-            except Exception as raised:
+            except RAISED as raised:
                 _say(carrier, raised)
 
 
@@ -98,7 +101,7 @@ def unseen(followers: Followers) -> None:
     for each in followers:
         try:
             each.unseen()
-        except Exception as error:
+        except RAISED as error:
             _say(each, error)
 
 

@@ -12,11 +12,9 @@ from functools import lru_cache
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
-from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
 from opentelemetry.trace import (
     INVALID_SPAN_CONTEXT,
-    NonRecordingSpan,
     ProxyTracerProvider,
     Span,
     SpanContext,
@@ -32,39 +30,21 @@ from fastjobs.core.outcome import Outcome
 from fastjobs.core.request_id import carried_id, request_id
 from fastjobs.telemetry import conventions as names
 from fastjobs.telemetry import exceptions, trace_context
+from fastjobs.telemetry.restoring import (
+    RestoredTrace,
+    RestoredTraceAndBaggage,
+    carry_baggage,
+    restore_baggage,
+    restore_trace,
+)
 
 Attributes = dict[str, AttributeValue]
-
-BAGGAGE = "baggage"
-MOST_BAGGAGE = 1024
-"""How many bytes of baggage go with a job. It's whole entries: those that don't fit are left out."""
 
 _SAMPLED = TraceFlags.SAMPLED
 _OFTEN = 1000
 """How many pushes and runs ask each whether an SDK has been set up since; then one of 16 does."""
 _SUPPRESSED = "suppress_instrumentation"
 """The name by which instrumentations of libraries ask whether they're to make no spans."""
-_baggage = W3CBaggagePropagator()
-
-
-class RestoredTrace:
-    """Restores what CarryTrace carries, and makes no spans: for the processes of kinds with `process=True`."""
-
-    def carry(self, into: MutableMapping[str, str]) -> None:
-        """Nothing."""
-
-    def restore(self, carried: Mapping[str, str]) -> None:
-        """Sets the trace in the current context."""
-        _restore_trace(carried)
-
-
-class RestoredTraceAndBaggage(RestoredTrace):
-    """The same of one with `baggage=True`: of others none is restored, whatever stands in the database."""
-
-    def restore(self, carried: Mapping[str, str]) -> None:
-        """Sets the trace, and the baggage if there is any, in the current context."""
-        _restore_trace(carried)
-        _restore_baggage(carried)
 
 
 class CarryTrace:
@@ -114,9 +94,9 @@ class CarryTrace:
     def restore(self, carried: Mapping[str, str]) -> None:
         """Makes the push's span the parent of what follows, but with `link_only`, and sets the baggage."""
         if not self._link_only:
-            _restore_trace(carried)
+            restore_trace(carried)
         if self._baggage:
-            _restore_baggage(carried)
+            restore_baggage(carried)
 
     def pushing(self, kind: str, count: int) -> _Push | None:
         """A span for the push; None where it wouldn't be recorded, and the current span's place says as much."""
@@ -183,21 +163,7 @@ class CarryTrace:
             into.pop(trace_context.STATE, None)
         trace_context.write(span.get_span_context(), into)
         if self._baggage:
-            _carry_baggage(into)
-
-
-class _Carried(NonRecordingSpan):
-    """The span that a job was pushed in, as it was carried. It's read as someone asks: without an SDK few ever do."""
-
-    def __init__(self, carried: Mapping[str, str]) -> None:
-        self._carried: Mapping[str, str] | None = carried
-        self._context = INVALID_SPAN_CONTEXT
-
-    def get_span_context(self) -> SpanContext:
-        if self._carried is not None:
-            self._context = trace_context.read(self._carried) or INVALID_SPAN_CONTEXT
-            self._carried = None
-        return self._context
+            carry_baggage(into)
 
 
 class _Push:
@@ -222,7 +188,10 @@ class _Push:
 
     def end(self, ids: Sequence[str | None] | None, error: BaseException | None) -> None:
         span = self._span
-        if self._token is not None:
+        # A coroutine that is dropped is closed in any context, in which there's nothing to set back.
+        if self._token is not None and (
+            not isinstance(error, GeneratorExit) or trace.get_current_span() is span
+        ):
             contexts.detach(self._token)
         if not span.is_recording():
             return
@@ -275,27 +244,3 @@ def _says(span: Span, current: SpanContext) -> bool:
     return not found.is_valid or (
         found.trace_id == current.trace_id and found.trace_flags == current.trace_flags
     )
-
-
-def _restore_trace(carried: Mapping[str, str]) -> None:
-    if trace_context.PARENT in carried:
-        contexts.attach(trace.set_span_in_context(_Carried(carried)))
-
-
-def _restore_baggage(carried: Mapping[str, str]) -> None:
-    text = carried.get(BAGGAGE)
-    if text is not None and len(text) <= MOST_BAGGAGE and text.isascii():
-        contexts.attach(_baggage.extract({BAGGAGE: text}))
-
-
-def _carry_baggage(into: MutableMapping[str, str]) -> None:
-    all_of_it: dict[str, str] = {}
-    _baggage.inject(all_of_it)
-    kept, length = list[str](), -1
-    for entry in all_of_it.get(BAGGAGE, "").split(","):
-        length += len(entry) + 1
-        if length > MOST_BAGGAGE:
-            break
-        kept.append(entry)
-    if text := ",".join(kept):
-        into[BAGGAGE] = text

@@ -21,7 +21,7 @@ _ASGIApp = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z", re.ASCII)
 _GIVEN = "fastjobs.request_id"
-"""Where a scope says which ID its request has, and in which header: a mounted app's own middleware gives it no other."""
+"""Where a scope says which ID its request has, and in which header: a mounted app's middleware gives it no other."""
 _ANSWERS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 
 

@@ -134,6 +134,27 @@ async def test_too_much_to_carry_ends_the_push(new_queue: NewQueue) -> None:
     assert follows.log == [("push 1 mail", None, "CarryError")]
 
 
+async def test_a_carrier_that_is_interrupted_ends_the_push_for_those_who_follow_it(
+    new_queue: NewQueue,
+) -> None:
+    follows = Follows()
+
+    class Interrupted:
+        def carry(self, into: MutableMapping[str, str]) -> None:
+            raise KeyboardInterrupt
+
+        def restore(self, carried: Mapping[str, str]) -> None: ...
+
+    queue = new_queue(carry=[follows, Interrupted()])
+
+    @queue.kind("mail")
+    async def mail() -> None: ...
+
+    with pytest.raises(KeyboardInterrupt):
+        await mail.push()
+    assert follows.log == [("push 1 mail", None, "KeyboardInterrupt")]
+
+
 class Broken(Follows):
     """Raises wherever it's asked to."""
 
@@ -183,12 +204,20 @@ class Broken(Follows):
 
 
 @pytest.mark.parametrize(
+    "raised", [LookupError("no"), asyncio.CancelledError("no")], ids=["error", "cancelled"]
+)
+@pytest.mark.parametrize(
     "where", ["pushing", "its carry", "its begin", "its end", "running", "a run's end", "unseen"]
 )
 async def test_whatever_it_raises_its_push_is_kept_and_its_job_runs_and_is_done(
-    new_queue: NewQueue, clock: Clock, seen: list[Ran], caplog: pytest.LogCaptureFixture, where: str
+    new_queue: NewQueue,
+    clock: Clock,
+    seen: list[Ran],
+    caplog: pytest.LogCaptureFixture,
+    where: str,
+    raised: BaseException,
 ) -> None:
-    queue = new_queue(carry=[Broken(where, LookupError("no")), Broken("nowhere", LookupError())])
+    queue = new_queue(carry=[Broken(where, raised), Broken("nowhere", LookupError())])
 
     @queue.kind("mail")
     async def mail() -> None: ...
@@ -199,7 +228,7 @@ async def test_whatever_it_raises_its_push_is_kept_and_its_job_runs_and_is_done(
         assert [ran.outcome for ran in seen] == [Outcome.DONE]
     told = [line for line in caplog.messages if line.startswith("a carrier failed")]
     assert told
-    assert all('carrier=Broken err="LookupError: no"' in line for line in told)
+    assert all(f'carrier=Broken err="{type(raised).__name__}: no"' in line for line in told)
 
 
 @pytest.mark.parametrize("raised", [asyncio.CancelledError(), SystemExit(1)], ids=repr)

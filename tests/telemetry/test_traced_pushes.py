@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import Any
 
 import anyio
@@ -28,6 +29,7 @@ from fastjobs import (
     Unique,
     current_job,
 )
+from fastjobs.core.job import NewJob
 from fastjobs.testing import Clock
 from tests.telemetry.spans import Spans, about, context, links, traces
 
@@ -89,6 +91,28 @@ async def test_a_push_that_fails_is_its_spans_error(new_queue: NewQueue, spans: 
     assert send.status.status_code is StatusCode.ERROR
     assert about(send)["error.type"] == "ConnectionError"
     assert not get_current_span().get_span_context().is_valid
+
+
+@pytest.mark.parametrize("closer", ["another context", "its own"])
+async def test_a_push_that_is_dropped_on_its_way_ends_its_span_and_says_no_more(
+    spans: Spans, clock: Clock, caplog: pytest.LogCaptureFixture, closer: str
+) -> None:
+    class Slow(Memory):
+        async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
+            await asyncio.sleep(60)
+            return await super().push(jobs)
+
+    queue = Queue(Slow(clock=clock), clock=clock, carry=[CarryTrace(tracer_provider=spans.provider)])
+
+    @queue.kind("mail")
+    async def mail() -> None: ...
+
+    pushing, own = mail.push(), Context()
+    own.run(pushing.send, None)
+    (Context() if closer == "another context" else own).run(pushing.close)
+    assert spans.one("send mail").end_time
+    assert not own.run(get_current_span).get_span_context().is_valid or closer == "another context"
+    assert not caplog.messages
 
 
 async def test_a_push_that_is_refused_before_the_store_is_asked_makes_no_span(
