@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 import fastjobs.sqlite
 from fastjobs.core.claiming import Claimable
-from fastjobs.core.errors import QueueError
+from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.core.job import FailedJob, JobState, KeptJob, NewJob
 from fastjobs.store import Cancelled
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
@@ -345,3 +345,57 @@ async def test_the_listener_hears_of_a_kind_that_is_resumed_and_not_of_one_that_
                 await heard.get()
     finally:
         await other.close()
+
+
+def by_hand(path: Path, statement: str, *values: object) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(statement, values)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "value", [b"a\xff\x1b", 5, "\x1b[2J\u202e"], ids=["bytes", "a number", "control characters"]
+)
+async def test_what_was_written_by_hand_hides_no_other_job(
+    store: SQLStore, path: Path, value: object
+) -> None:
+    await store.push([NewJob(kind="mail", payload="1"), NewJob(kind="mail", payload="2")])
+    by_hand(path, "UPDATE fastjobs_jobs SET state = 3, failed_at = id")
+    columns = ("payload", "error", "name", "progress", "carried")
+    by_hand(
+        path,
+        f"UPDATE fastjobs_jobs SET {', '.join(f'{each} = ?' for each in columns)} WHERE id = 2",
+        *[value] * len(columns),
+    )
+    listed = await store.failed()
+    assert [each.id for each in listed] == ["2", "1"]
+    for job in (listed[0], await store.job("2")):
+        assert job is not None
+        assert all(isinstance(getattr(job, each), str) for each in columns)
+
+
+async def test_bytes_that_are_no_text_are_shown_all_the_same(store: SQLStore, path: Path) -> None:
+    await store.push([NewJob(kind="mail", payload="1")])
+    by_hand(path, "UPDATE fastjobs_jobs SET state = 3, failed_at = 1, error = CAST(x'61ff' AS TEXT)")
+    (job,) = await store.failed()
+    assert job.error is not None
+    assert job.error.startswith("a")
+
+
+async def test_a_job_that_was_set_to_failed_by_hand_is_listed_though_it_has_no_time(
+    store: SQLStore, path: Path
+) -> None:
+    await store.push([NewJob(kind="mail", payload=str(n)) for n in range(3)])
+    by_hand(path, "UPDATE fastjobs_jobs SET state = 3, failed_at = 5")
+    by_hand(path, "UPDATE fastjobs_jobs SET failed_at = NULL WHERE id = 2")
+    assert [(each.id, each.failed_at) for each in await store.failed()] == [("3", 5), ("1", 5), ("2", 0)]
+    assert await store.delete(["2"]) == [True]
+
+
+async def test_a_state_of_a_later_version_is_told_by_its_number(store: SQLStore, path: Path) -> None:
+    await store.push([NewJob(kind="mail", payload="1")])
+    by_hand(path, "UPDATE fastjobs_jobs SET state = 9")
+    with pytest.raises(
+        StoreError, match="job 1 is in a state, 9, that this version of fastjobs doesn't know"
+    ):
+        await store.job("1")

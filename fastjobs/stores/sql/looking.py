@@ -94,7 +94,7 @@ def failed(
         rows = _page(connection, looks.failed, after, limit, cut=_cut(cut))
     else:
         rows = _page(connection, looks.failed_kind, after, limit, kind=kind, cut=_cut(cut))
-    return [FailedJob(str(row[0]), *row[1:])._replace(has_key=bool(row[11])) for row in rows]
+    return [_failed(row) for row in rows]
 
 
 def asked(connection: Connection, tables: Tables, held: Sequence[tuple[str, int]]) -> set[str]:
@@ -134,6 +134,41 @@ def _cut(cut: int | None) -> int:
     return _WHOLE if cut is None else min(max(cut, 0), _WHOLE)
 
 
+def _failed(row: Sequence[Any]) -> FailedJob:
+    (
+        id, kind, payload, attempts, error, failed_at, created_at, carried, size, lost, name, has_key, progress,
+    ) = row  # fmt: skip
+    return FailedJob(
+        id=str(id),
+        kind=kind,
+        payload=_text(payload) or "",
+        attempts=attempts,
+        error=_text(error),
+        failed_at=failed_at or 0,  # a row that was written by hand may have none
+        created_at=created_at,
+        carried=_text(carried),
+        size=size,
+        lost=lost,
+        name=_text(name),
+        has_key=bool(has_key),
+        progress=_text(progress),
+    )
+
+
+def _text(kept: Any) -> str | None:
+    """What is kept as text. In SQLite anything may stand in any column, and one such row would hide all others."""
+    if kept is None or isinstance(kept, str):
+        return kept
+    return kept.decode("utf-8", "replace") if isinstance(kept, bytes) else str(kept)
+
+
+def _state(state: int, id: int) -> JobState:
+    found = _STATES.get(state)
+    if found is None:
+        raise StoreError(f"job {id} is in a state, {state!r:.40}, that this version of fastjobs doesn't know")
+    return found
+
+
 def _kept(row: Sequence[Any], now: int) -> KeptJob:
     (
         id, kind, state, payload, size, run_at, created_at, attempts, lost, error, held_until, failed_at, carried,
@@ -142,21 +177,21 @@ def _kept(row: Sequence[Any], now: int) -> KeptJob:
     return KeptJob(
         id=str(id),
         kind=kind,
-        state=_STATES[state],
-        payload=payload,
+        state=_state(state, id),
+        payload=_text(payload) or "",
         size=size,
         run_at=run_at,
         created_at=created_at,
         attempts=attempts,
         lost=lost,
-        error=error,
+        error=_text(error),
         held_until=held_until if state == HELD else None,
         failed_at=failed_at if state == FAILED else None,
-        carried=carried,
-        name=name,
+        carried=_text(carried),
+        name=_text(name),
         has_key=bool(has_key),
         stop_asked=state != FAILED and bool(stop_asked),
-        progress=progress,
+        progress=_text(progress),
         behind=None if behind is None else str(behind),
         kind_held_until=kind_held_until or 0,
         kind_paused=bool(kind_paused),
