@@ -8,6 +8,7 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any
 
+from fastjobs.core.errors import RegistrationError
 from fastjobs.core.request_id import request_id
 from fastjobs.core.text import one_line
 from fastjobs.runtime.current import running_job
@@ -27,11 +28,14 @@ class LogFilter(logging.Filter):
     - `kind`, `job` (its id) and `attempt` are there in handlers, their threads and processes, and in on_fails.
     - `trace_id` and `span_id` are those of OpenTelemetry's current span, where the app has OpenTelemetry.
 
-    What a record has already, by `extra=` or of another filter, stays. It passes every record, and never raises.
+    What a record has already, by `extra=` or of another filter, stays. It passes every record, and never raises. An
+    `empty` that is neither a string nor None is a RegistrationError.
     """
 
     def __init__(self, *, empty: str | None = "-") -> None:
         super().__init__()
+        if empty is not None and not isinstance(empty, str):
+            raise RegistrationError(f"LogFilter: empty is a string or None, not {empty!r}")
         self._empty = None if empty is None else _Empty(empty)
 
     def filter(self, record: logging.LogRecord) -> bool:

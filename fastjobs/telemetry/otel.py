@@ -25,6 +25,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import AttributeValue
 
+from fastjobs.core.errors import RegistrationError
 from fastjobs.core.job import Job
 from fastjobs.core.outcome import Outcome
 from fastjobs.core.request_id import carried_id, request_id
@@ -67,7 +68,7 @@ class CarryTrace:
       can put something in the database.
     - `tracer_provider`: by default the global one, also where it's set later than this is made.
 
-    The app sets the SDK up, with its exporter. Needs the extra `otel`.
+    The app sets the SDK up, with its exporter. Needs the extra `otel`. RegistrationError for what none of these can be.
     """
 
     in_process: type[RestoredTrace] = RestoredTrace
@@ -79,6 +80,13 @@ class CarryTrace:
         baggage: bool = False,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
+        for name, value in (("link_only", link_only), ("baggage", baggage)):
+            if not isinstance(value, bool):  # "no", as an environment says it, would be a yes
+                raise RegistrationError(f"CarryTrace: {name} is True or False, not {value!r}")
+        if tracer_provider is not None and not isinstance(tracer_provider, TracerProvider):
+            raise RegistrationError(
+                f"CarryTrace: tracer_provider is OpenTelemetry's TracerProvider, not {tracer_provider!r}"
+            )
         self._link_only = link_only
         self._baggage = baggage
         if baggage:

@@ -21,7 +21,16 @@ from opentelemetry import trace
 from pythonjsonlogger.json import JsonFormatter
 
 import fastjobs
-from fastjobs import CarryRequestID, CarryTrace, Kinds, LogFilter, Memory, Permanent, Queue
+from fastjobs import (
+    CarryRequestID,
+    CarryTrace,
+    Kinds,
+    LogFilter,
+    Memory,
+    Permanent,
+    Queue,
+    RegistrationError,
+)
 from fastjobs.core.request_id import current
 from fastjobs.core.trace_id import carried_trace
 from fastjobs.runtime.current import CurrentJob, running_job
@@ -382,3 +391,9 @@ async def test_structlogs_events_have_the_fields_that_there_are(
 def test_a_carried_traces_id_is_read_by_its_grammar(carried: str, trace: str | None) -> None:
     assert carried_trace({"traceparent": carried}) == trace
     assert carried_trace({}) is None
+
+
+@pytest.mark.parametrize("empty", [0, b"-", False], ids=repr)
+def test_an_empty_that_is_no_text_is_refused(empty: Any) -> None:
+    with pytest.raises(RegistrationError, match="empty is a string or None"):
+        LogFilter(empty=empty)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from opentelemetry.context import Context, attach
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from fastjobs import CarryTrace, Queue, current_job
+from fastjobs import CarryTrace, Queue, RegistrationError, current_job
 from fastjobs.telemetry.trace_context import read, write
 from tests.telemetry.spans import Spans
 
@@ -196,3 +197,13 @@ def test_an_app_that_has_done_without_an_sdk_for_long_is_traced_soon_after_it_ha
     monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", spans.provider)
     pushes = [carry.pushing("mail", 1) for _ in range(32)]
     assert sum(each is not None for each in pushes) >= 16
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"baggage": "no"}, {"link_only": 1}, {"link_only": None}, {"tracer_provider": "otlp"}],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused_and_not_taken_for_yes(options: dict[str, Any]) -> None:
+    with pytest.raises(RegistrationError, match=next(iter(options))):
+        CarryTrace(**options)
