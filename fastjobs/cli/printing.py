@@ -22,6 +22,12 @@ _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
 )
 
+# Letters and marks to Python, of which a terminal shows nothing: fillers, joiners, and selectors of a letter's form but
+# those that people write, after an emoji.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
+)
+
 
 class ReaderGone(Exception):
     """Nobody reads the output any more, as where `| head` has seen enough."""
@@ -110,9 +116,9 @@ class Progress:
 
 def harmless(text: str) -> str:
     """The whole text on one line, with whatever isn't a letter, a sign or a space escaped."""
-    return (
-        text if text.isprintable() else "".join(each if _plain(each) else ascii(each)[1:-1] for each in text)
-    )
+    if text.isprintable() and not _UNSEEN.search(text):
+        return text
+    return "".join(each if _plain(each) else ascii(each)[1:-1] for each in text)
 
 
 def readable(payload: str) -> str:
@@ -132,7 +138,7 @@ def _letter(found: re.Match[str]) -> str:
 
 def _plain(letter: str) -> bool:
     # A space that is no ASCII one isn't printable to Python: Japanese is written with one.
-    return letter.isprintable() or unicodedata.category(letter) == "Zs"
+    return (letter.isprintable() and not _UNSEEN.match(letter)) or unicodedata.category(letter) == "Zs"
 
 
 def _write(stream: TextIO | None, text: str, *, flush: bool = False) -> None:

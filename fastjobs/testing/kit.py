@@ -79,8 +79,8 @@ class Jobs:
         A push in a transaction counts once that has committed: one that was rolled back was not pushed, and neither
         was one that answered None, as a job of its value waits or its name is taken. A job that has run since was
         pushed all the same. `after` is how long from its push it was due, to the second, and `name` the name that it
-        was pushed with. Raises QueueError for a kind that isn't this queue's, and PayloadError for a value that its
-        kind doesn't take.
+        was pushed with. Raises QueueError for a kind that isn't this queue's, PayloadError for a value that its kind
+        doesn't take, and PushError for what can't be a push's name.
         """
         if len(value) > 1:
             raise TypeError(f"pushed takes a kind and a value of it, and {len(value)} values were given")

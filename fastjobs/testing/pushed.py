@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastjobs.core.duration import SECOND
+from fastjobs.core.job import job_name
 from fastjobs.stores.rows import Row
 from fastjobs.testing.watched import Push
 
@@ -56,10 +57,13 @@ class Wanted:
     def __init__(
         self, kind: Kind[Any] | None, value: Sequence[Any], after: int | None, name: str | None
     ) -> None:
-        """`value` holds the value, or nothing. A PayloadError for one that the kind doesn't take."""
+        """`value` holds the value, or nothing. A PayloadError for one that the kind doesn't take.
+
+        A PushError for what can be no push's name: nothing has it, so that an `assert not` would always hold.
+        """
         self._kind = kind
         self._after = after
-        self._name = name
+        self._name = None if name is None else job_name(name)
         self._told = "a job" if kind is None else repr(kind.name)
         self._payload: str | None = None
         if kind is not None and value:

@@ -17,6 +17,19 @@ C1 = [chr(n) for n in range(0x80, 0xA0)]
 BIDI = [chr(n) for n in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))]
 LINES = ["\u2028", "\u2029", "\r\n", "\x85"]
 UNSEEN = ["\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\U000e0041", "\ufff9"]
+NO_LETTERS = [
+    "\u034f",
+    "\u115f",
+    "\u17b4",
+    "\u180b",
+    "\u2800",
+    "\u3164",
+    "\ufe00",
+    "\uffa0",
+    "\U000e0100",
+    "\U000e01ef",
+]
+"""Letters and marks to Python, of which nothing is seen."""
 ORDERS = [
     "\x1b[2J", "\x1b]52;c;cm0gLXJmIC8=\x07", "\x1b]8;;http://evil.example\x1b\\here\x1b]8;;\x1b\\", "\x9b31m",
     "\x1b]0;title\x07", "\x1bP$q\x1b\\", "\x08\x08\x08hidden", "ann@example.com\u202emoc.live",
@@ -43,8 +56,16 @@ def test_no_text_moves_a_terminal(text: str) -> None:
     assert readable(json.dumps(text, ensure_ascii=False)).isprintable()
 
 
+@pytest.mark.parametrize("text", [*UNSEEN, *NO_LETTERS], ids=ascii)
+def test_what_is_not_seen_is_escaped(text: str) -> None:
+    assert harmless(f"ad{text}min") == f"ad{ascii(text)[1:-1]}min"
+    assert readable(json.dumps(f"ad{text}min")) == json.dumps(f"ad{text}min")
+
+
 @pytest.mark.parametrize(
-    "text", ["Zoë", "東京\u3000都", "1\u00a0000 €", "📬", "ß\\x1b", "עברית", "العربية", "a\u0301"], ids=ascii
+    "text",
+    ["Zoë", "東京\u3000都", "1\u00a0000 €", "📬", "❤\ufe0f", "ß\\x1b", "עברית", "العربية", "a\u0301"],
+    ids=ascii,
 )
 def test_a_text_that_a_person_may_have_written_is_left_as_it_is(text: str) -> None:
     assert harmless(text) == text

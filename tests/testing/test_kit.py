@@ -276,6 +276,9 @@ def test_what_waits_already_is_not_pushed_once_more(jobs: Jobs, app: App) -> Non
     assert jobs.pushed(index) == [1]
     assert jobs.pushed(app.mail) == jobs.pushed(app.mail, name="once") == [Mail(user=1)]
     assert not jobs.pushed(app.mail, name="twice")
+    for none in ("", "zwölf", "x" * 201):
+        with pytest.raises(fastjobs.PushError, match="a push's name is"):
+            jobs.pushed(app.mail, name=none)
 
 
 def test_a_latest_push_is_one_job_that_is_due_by_its_last(jobs: Jobs, app: App) -> None:
