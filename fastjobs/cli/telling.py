@@ -124,6 +124,8 @@ def _facts(job: JobInfo) -> Iterator[tuple[str, str]]:
     yield "value", value(job)
     if job.error is not None:
         yield "error", harmless(job.error)
+    if job.where is not None:
+        yield "where", harmless(job.where)
 
 
 def job_json(job: JobInfo) -> dict[str, Any]:
@@ -141,6 +143,7 @@ def job_json(job: JobInfo) -> dict[str, Any]:
         "attempts": job.attempts,
         "lost": job.lost,
         "error": job.error,
+        "where": job.where,
         "request_id": job.request_id,
         "trace_id": job.trace_id,
         "carried": dict(job.carried),

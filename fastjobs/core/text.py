@@ -16,6 +16,8 @@ LOGGED = 1024
 PLACE = "_fastjobs_place"
 """The attribute of an error that another process raised: where it was raised there."""
 
+_KEPT_PLACE = re.compile(r" \[([^\[\]\n]{1,200}:\d+ [^\[\]\n]{1,200})\]\Z")
+
 _OTHERS = (
     *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")},
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
@@ -64,6 +66,18 @@ def error_place(error: BaseException) -> str:
     # The innermost line of the app's own code says more than where a library raised.
     own = [each for each in frames if not each[0].f_code.co_filename.startswith(_OTHERS)]
     return _place(*(own or frames)[-1])
+
+
+def kept_error(text: str, raised: BaseException | None) -> str:
+    """The error's text as it's kept with its job: with the place in the app's code behind it, where there is one."""
+    place = kept_text(error_place(raised), 200) if raised is not None else ""
+    return f"{kept_text(text, KEPT - len(place.encode()) - 3)} [{place}]" if place else text
+
+
+def error_and_place(kept: str) -> tuple[str, str | None]:
+    """What `kept_error` has kept: the error's text, and the place where it was raised, where there is one."""
+    found = _KEPT_PLACE.search(kept)
+    return (kept, None) if found is None else (kept[: found.start()], found.group(1))
 
 
 def running_place(frame: FrameType | None, under: str = "") -> str:

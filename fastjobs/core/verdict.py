@@ -16,7 +16,7 @@ from fastjobs.core.job import Job
 from fastjobs.core.marks import Done, Fail, GiveBack, HoldBack, Mark, TryAgain
 from fastjobs.core.options import KindOptions, Predicate
 from fastjobs.core.outcome import Outcome
-from fastjobs.core.text import error_text
+from fastjobs.core.text import error_text, kept_error
 
 
 class Cut(Enum):
@@ -82,7 +82,7 @@ def verdict(
         return Verdict(
             GiveBack(job.id, job.claim, error=stopped), Outcome.RETRIED, _exception(error), text=stopped
         )
-    remark = ""
+    remark, raised = "", error
     if cut is Cut.TIMEOUT and not isinstance(error, (Permanent, Snooze, Retry)):
         seconds = options.timeout / SECOND
         late = TimeoutError(f"ran over its timeout of {seconds:g} s")
@@ -93,10 +93,11 @@ def verdict(
         after, remark = _after(error, job, random)
         return Verdict(GiveBack(job.id, job.claim, after=after), Outcome.HELD_BACK, remark=remark)
     text = error_text(error)
+    kept = kept_error(text, raised)
     fails, remark = _is_permanent(error, options, permanent)
     if fails or job.attempts >= options.attempts:
         return Verdict(
-            Fail(job.id, job.claim, text),
+            Fail(job.id, job.claim, kept),
             Outcome.FAILED,
             _exception(error),
             text=text,
@@ -112,7 +113,7 @@ def verdict(
             after, why = backoff.fallback(job.attempts, random), f"its backoff raised {error_text(bad)}"
     remark = "; ".join(filter(None, (remark, why)))
     return Verdict(
-        TryAgain(job.id, job.claim, after, text), Outcome.RETRIED, _exception(error), text=text, remark=remark
+        TryAgain(job.id, job.claim, after, kept), Outcome.RETRIED, _exception(error), text=text, remark=remark
     )
 
 

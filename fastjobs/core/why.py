@@ -6,7 +6,7 @@ from fastjobs.core.duration import SECOND, moment
 from fastjobs.core.job import JobState, KeptJob
 from fastjobs.core.options import KindOptions
 from fastjobs.core.rate import Limiter, Throttle
-from fastjobs.core.text import one_line
+from fastjobs.core.text import error_and_place, one_line
 
 _CANCELLED = "it's cancelled: the next claim removes it"
 _ERROR = 200
@@ -61,7 +61,7 @@ def _waits(job: KeptJob, options: KindOptions | None) -> str:
         return _paused_too(job, _CANCELLED)
     if job.run_at > job.now:
         if job.attempts and job.error is not None:
-            failed_with = one_line(job.error, _ERROR)
+            failed_with = one_line(error_and_place(job.error)[0], _ERROR)
             return _paused_too(job, f"it failed, and is tried again at {told(job.run_at)}: {failed_with}")
         return _paused_too(job, f"it waits for its time, {told(job.run_at)}")
     if job.kind_paused:

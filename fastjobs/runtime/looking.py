@@ -14,6 +14,7 @@ from fastjobs.core.duration import SECOND, moment
 from fastjobs.core.errors import QueueError
 from fastjobs.core.job import FailedJob, JobState, KeptJob
 from fastjobs.core.request_id import carried_id
+from fastjobs.core.text import error_and_place
 from fastjobs.core.trace_id import carried_trace
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class JobInfo:
     """How many of these lost their worker."""
     error: str | None
     """What its latest attempt failed with."""
+    where: str | None
+    """Where in the app's code that was raised, as `mail.py:45 send`; None where it's not known."""
     held_until: datetime | None
     """When its hold ends, unless it's renewed; None for one that isn't held."""
     failed_at: datetime | None
@@ -99,6 +102,7 @@ class KindInfo:
 
 def info(job: KeptJob, options: KindOptions | None) -> JobInfo:
     """A kept job, to show; `options` are those of its kind where this queue has a handler of it."""
+    error, where = _error(job.error)
     return JobInfo(
         id=job.id,
         kind=job.kind,
@@ -109,7 +113,8 @@ def info(job: KeptJob, options: KindOptions | None) -> JobInfo:
         pushed_at=moment(job.created_at),
         attempts=job.attempts,
         lost=job.lost,
-        error=job.error,
+        error=error,
+        where=where,
         held_until=None if job.held_until is None else moment(job.held_until),
         failed_at=None if job.failed_at is None else moment(job.failed_at),
         carried=unpacked(job.carried),
@@ -126,6 +131,7 @@ def info(job: KeptJob, options: KindOptions | None) -> JobInfo:
 def failed_info(job: FailedJob) -> JobInfo:
     """A job of the list of failed ones, to show."""
     failed_at = moment(job.failed_at)
+    error, where = _error(job.error)
     return JobInfo(
         id=job.id,
         kind=job.kind,
@@ -136,7 +142,8 @@ def failed_info(job: FailedJob) -> JobInfo:
         pushed_at=moment(job.created_at),
         attempts=job.attempts,
         lost=job.lost,
-        error=job.error,
+        error=error,
+        where=where,
         held_until=None,
         failed_at=failed_at,
         carried=unpacked(job.carried),
@@ -212,3 +219,7 @@ def _progress(text: str | None) -> Any | None:
         return None if text is None else json.loads(text)
     except (ValueError, RecursionError):  # it has been in the database, where anyone may have written
         return None
+
+
+def _error(kept: str | None) -> tuple[str | None, str | None]:
+    return (None, None) if kept is None else error_and_place(kept)

@@ -16,6 +16,7 @@ from fastjobs.core.errors import ClaimLost
 from fastjobs.core.job import Job
 from fastjobs.core.marks import Done, Kept, Mark
 from fastjobs.core.request_id import carried_id
+from fastjobs.core.text import error_and_place
 from fastjobs.core.trace_id import carried_trace
 from fastjobs.core.verdict import DONE, Cut, Verdict
 from fastjobs.runtime import ending
@@ -97,7 +98,7 @@ class Run:
             id=job.id,
             kind=job.kind,
             attempt=job.attempts,
-            last_error=job.error,
+            last_error=None if job.error is None else error_and_place(job.error)[0],
             carried=dict(self.carried),
             _done_in=partial(ending.done_in, self),
             _stop_asked=self._stop_asked,

@@ -327,6 +327,7 @@ job 1  verify-mail, failed: it failed for good at {WHEN}, after 2 attempts
   carried    request_id=abc-1
   value      {{"user":1,"email":"a@example.com"}}
   error      ConnectionRefusedError: smtp.example.com:587: connection refused
+  where      shop_of_jobs.py:21 verify
 """
     )
     told = json.loads(shop.typed("jobs", "--json", "show", "1")[1])
@@ -343,6 +344,7 @@ job 1  verify-mail, failed: it failed for good at {WHEN}, after 2 attempts
         "attempts": 2,
         "lost": 0,
         "error": "ConnectionRefusedError: smtp.example.com:587: connection refused",
+        "where": "shop_of_jobs.py:21 verify",
         "request_id": "abc-1",
         "trace_id": None,
         "carried": {"request_id": "abc-1"},

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastjobs.core.text import KEPT, LOGGED, error_place, error_text, kept_text, one_line
+from fastjobs.core.text import (
+    KEPT,
+    LOGGED,
+    error_and_place,
+    error_place,
+    error_text,
+    kept_error,
+    kept_text,
+    one_line,
+)
 
 UNSAFE = {
     "CR LF": ("a\r\nb", "a\\r\\nb"),
@@ -167,6 +176,30 @@ def test_where_an_error_was_raised_is_its_file_line_and_function() -> None:
     assert place.startswith("test_text.py:")
     assert place.endswith(" test_where_an_error_was_raised_is_its_file_line_and_function")
     assert error_place(ValueError()) == ""
+
+
+def _raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as raised:
+        return raised
+
+
+@pytest.mark.parametrize("text", ["boom", "x" * 50_000, "é" * KEPT, "two\nlines [a:1 b]", "", "\0 \ud800"])
+def test_an_error_is_kept_with_the_place_where_it_was_raised_and_both_come_back(text: str) -> None:
+    error = _raised(ValueError(text))
+    kept = kept_error(error_text(error), error)
+    assert len(kept.encode()) <= KEPT
+    told, where = error_and_place(kept)
+    assert where == error_place(error)
+    assert error_text(error).startswith(told.removesuffix("…"))
+    assert len(told) > 0.9 * len(error_text(error))
+
+
+def test_an_error_that_nobody_raised_is_kept_without_a_place() -> None:
+    for error in (ValueError("no"), None):
+        kept = kept_error("ValueError: no", error)
+        assert error_and_place(kept) == ("ValueError: no", None)
 
 
 def test_code_that_a_library_made_as_it_ran_is_none_of_the_apps() -> None:

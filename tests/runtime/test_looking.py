@@ -23,6 +23,7 @@ from fastjobs import (
     StoreTimeout,
     Throttle,
     Unique,
+    current_job,
 )
 from fastjobs.core.request_id import current
 from fastjobs.runtime import blocking
@@ -205,6 +206,27 @@ async def test_the_failed_are_listed_the_latest_first_in_pages_and_by_kind(
     assert job.failed_at == job.due == START + timedelta(seconds=5)
     assert job.why == "it failed for good at 2026-01-01 00:00:05 UTC, after 1 attempt"
     assert await queue.job(job.id) == job
+
+
+async def test_a_job_that_failed_says_where_in_the_apps_code_and_its_next_attempt_does_not(
+    queue: Queue, clock: Clock
+) -> None:
+    errors: list[str | None] = []
+
+    @queue.kind("photo", attempts=2, backoff=1)
+    async def photo() -> None:
+        errors.append(current_job().last_error)
+        raise ValueError("no")
+
+    async with queue.running():
+        id = await photo.push()
+        await clock.pass_time(5)
+        assert id is not None
+        job = await queue.job(id)
+    assert job is not None
+    assert (job.error, (job.where or "").endswith(" photo")) == ("ValueError: no", True)
+    assert (job.where or "").startswith("test_looking.py:")
+    assert errors == [None, "ValueError: no"]
 
 
 @pytest.mark.parametrize(
