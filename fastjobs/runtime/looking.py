@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,6 +12,7 @@ from fastjobs.core.carrier import unpacked
 from fastjobs.core.duration import SECOND, moment
 from fastjobs.core.errors import QueueError
 from fastjobs.core.job import FailedJob, JobState, KeptJob
+from fastjobs.core.progress import progress_value
 from fastjobs.core.request_id import carried_id
 from fastjobs.core.text import error_and_place
 from fastjobs.core.trace_id import carried_trace
@@ -121,7 +121,7 @@ def info(job: KeptJob, options: KindOptions | None) -> JobInfo:
         name=job.name,
         unique=job.has_key,
         stop_asked=job.stop_asked,
-        progress=_progress(job.progress),
+        progress=progress_value(job.progress),
         behind=job.behind,
         why=why.why(job, options),
         cursor=_cursor(job.state, _place(job), job.id),
@@ -150,7 +150,7 @@ def failed_info(job: FailedJob) -> JobInfo:
         name=job.name,
         unique=job.has_key,
         stop_asked=False,
-        progress=_progress(job.progress),
+        progress=progress_value(job.progress),
         behind=None,
         why=why.failed(job.failed_at, job.attempts),
         cursor=_cursor(JobState.FAILED, job.failed_at, job.id),
@@ -212,13 +212,6 @@ def _place(job: KeptJob) -> int:
 
 def _cursor(state: JobState, at: int, id: str) -> str:
     return f"{state.value}:{at}:{id}"
-
-
-def _progress(text: str | None) -> Any | None:
-    try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):  # it has been in the database, where anyone may have written
-        return None
 
 
 def _error(kept: str | None) -> tuple[str | None, str | None]:
