@@ -25,8 +25,11 @@ _OTHERS = (
 )
 
 # What breaks a line, moves a terminal's cursor or turns its text round: C0, DEL, C1, line and paragraph
-# separators, the bidi controls, zero-width marks, and lone surrogates.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# separators, the bidi controls, zero-width marks and tags, and lone surrogates.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
 
 
 def one_line(text: str, most: int = LOGGED) -> str:

@@ -38,6 +38,8 @@ UNSAFE = {
     "isolates": ("\u2066a\u2069", "\\u2066a\\u2069"),
     "marks of direction": ("\u200e\u200f\u061c", "\\u200e\\u200f\\u061c"),
     "zero width": ("a\u200bb\ufeffc", "a\\u200bb\\ufeffc"),
+    "zero width, too": ("a\u2060b\u180ec\ufff9", "a\\u2060b\\u180ec\\ufff9"),
+    "tags": ("a\U000e0041b", "a\\U000e0041b"),
     "half a pair": ("\ud800", "\\ud800"),
 }
 
