@@ -459,7 +459,7 @@ NOT_TEXT = {
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("column", ["carried", "payload", "error"])
+@pytest.mark.parametrize("column", ["carried", "payload", "error", "keep_name = 1, name"])
 @pytest.mark.parametrize("kept", NOT_TEXT.values(), ids=NOT_TEXT.keys())
 async def test_what_is_no_text_in_the_table_stops_no_other_job(
     place: Place, queue: Queue, column: str, kept: str, seen: Seen

@@ -122,13 +122,14 @@ def done(texts: Keyed, id: int, claim: int, now: int) -> Steps[bool]:
 
 
 def _as_text(value: Any) -> Any:
-    # The app's connection may answer text as bytes, which are no text to SQLite.
-    return value.decode() if isinstance(value, bytes) else value
+    # The app's connection may answer text as bytes, which are no text to SQLite; and someone may have written any.
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _end_name(texts: Keyed, name: str | None, keep_name: int | None, now: int) -> Steps[None]:
     if name is not None and keep_name:
-        yield texts.keep_name, (name, now + keep_name)
+        told = str(_as_text(name)).encode("utf-8", "replace").decode()  # what stood there was maybe no text
+        yield texts.keep_name, (told, now + keep_name)
 
 
 def mark(texts: Keyed, mark: TryAgain | Fail | GiveBack | HoldBack, id: int, now: int) -> Steps[bool]:
