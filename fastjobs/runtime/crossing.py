@@ -1,4 +1,4 @@
-"""What crosses between the app and a process of its own that runs a handler: as JSON alone, never a pickle.
+"""What crosses between the app and a process of its own that runs a handler: as JSON alone.
 
 The function is named by the app's code, which registered it, and found again by import. Nothing that was in the
 database has a say in what is imported or called.

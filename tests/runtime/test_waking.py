@@ -156,10 +156,25 @@ async def test_a_clock_that_steps_back_or_forward_neither_stops_the_poll_nor_run
     assert len(seen) == 2
 
 
+class TellsOfClaims(Deaf):
+    """It says when a claim was answered, as what a push waits for."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        super().__init__(clock=clock)
+        self.claimed = asyncio.Event()
+
+    async def claim(
+        self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
+    ) -> Claimed:
+        found = await super().claim(kinds, limit, ahead=ahead, others=others)
+        self.claimed.set()
+        return found
+
+
 async def test_a_push_to_an_idle_queue_is_claimed_in_the_same_turn_and_not_looked_for_again(
     new_queue: Callable[..., Queue], clock: Clock, seen: list[Ran]
 ) -> None:
-    class Together(Deaf):
+    class Together(TellsOfClaims):
         """It keeps a push and the claim beside it as one."""
 
         async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
@@ -167,15 +182,6 @@ async def test_a_push_to_an_idle_queue_is_claimed_in_the_same_turn_and_not_looke
             ids = await Memory.push(self, jobs)
             await self.claimed.wait()
             return ids
-
-        async def claim(
-            self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
-        ) -> Claimed:
-            found = await super().claim(kinds, limit, ahead=ahead, others=others)
-            self.claimed.set()
-            return found
-
-        claimed = asyncio.Event()
 
     store = Together(clock=clock)
     queue = new_queue(store=store, poll=3600)
@@ -197,19 +203,10 @@ async def test_a_push_to_an_idle_queue_is_claimed_in_the_same_turn_and_not_looke
 async def test_a_push_whose_claim_came_too_early_is_looked_for_once_more(
     new_queue: Callable[..., Queue], clock: Clock, seen: list[Ran]
 ) -> None:
-    class Slow(Deaf):
+    class Slow(TellsOfClaims):
         async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
             await self.claimed.wait()
             return await super().push(jobs)
-
-        async def claim(
-            self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
-        ) -> Claimed:
-            found = await super().claim(kinds, limit, ahead=ahead, others=others)
-            self.claimed.set()
-            return found
-
-        claimed = asyncio.Event()
 
     store = Slow(clock=clock)
     queue = new_queue(store=store, poll=3600)

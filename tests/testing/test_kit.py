@@ -1,4 +1,7 @@
-"""`with q.testing() as jobs:`: what was pushed, and how a test runs it."""
+"""`with q.testing() as jobs:`: what was pushed, and how a test runs it.
+
+Longer than 600 lines, as each thing that a test may ask of the kit has a test of its own.
+"""
 
 from __future__ import annotations
 

@@ -30,6 +30,12 @@ def row_id(id: str) -> int | None:
     return number if number < 1 << 63 and str(number) == id else None
 
 
+def claimed_row(id: str, claim: int) -> tuple[int, int] | None:
+    """The number that this id stands for, with the claim; None where no claim of any job can be that."""
+    number = row_id(id)
+    return None if number is None or not 0 <= claim < 1 << 63 else (number, claim)
+
+
 def has_keys(jobs: Sequence[NewJob]) -> bool:
     """Whether one of the jobs has a key or a name, so that it may be there already."""
     return not isinstance(jobs, Alike) and any(job.key is not None or job.name is not None for job in jobs)
@@ -87,12 +93,12 @@ def new_kinds(connection: Connection, tables: Tables, kinds: Iterable[str]) -> l
 
 def done(connection: Connection, tables: Tables, id: str, claim: int, now: int) -> Ended:
     """Removes a job that is done, and says whether the claim had it: the mark `Done`, in anyone's transaction."""
-    number = row_id(id)
-    if number is None or not 0 <= claim < 1 << 63:
+    row = claimed_row(id, claim)
+    if row is None:
         return Ended(False)
     if connection.dialect.name == "sqlite":
-        return Ended(sqlite.through(connection, sqlite.done(sqlite.make_keyed(tables), number, claim, now)))
-    return postgres.done(connection, tables, number, claim, now)
+        return Ended(sqlite.through(connection, sqlite.done(sqlite.make_keyed(tables), *row, now)))
+    return postgres.done(connection, tables, *row, now)
 
 
 def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: int) -> list[bool]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fastjobs.store import Cancelled
 from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
-from fastjobs.stores.sql.operations import chunks, row_id
+from fastjobs.stores.sql.operations import chunks, claimed_row, row_id
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.links import Link
@@ -59,11 +59,7 @@ async def cancel(
 
 async def progress(link: Link, statements: Statements, reports: Sequence[tuple[str, int, str]]) -> None:
     """Keeps the text of each (id, claim, text) whose claim has the job; of several of one claim the last."""
-    rows = {
-        (number, claim): text
-        for id, claim, text in reports
-        if (number := row_id(id)) is not None and 0 <= claim < 1 << 63
-    }
+    rows = {row: text for id, claim, text in reports if (row := claimed_row(id, claim)) is not None}
     if rows:
         # Of several claims of one job one has it at most.
         ids, claims = [number for number, _ in rows], [claim for _, claim in rows]

@@ -10,7 +10,7 @@ from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Ma
 from fastjobs.core.text import kept_text
 from fastjobs.stores.sql.dialects.postgres import functions
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
-from fastjobs.stores.sql.operations import row_id
+from fastjobs.stores.sql.operations import claimed_row
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.links import Link
@@ -61,9 +61,10 @@ def batches(marks: Sequence[Mark]) -> list[Batch]:
     layers: list[list[_Numbered]] = []
     seen: dict[int, int] = {}
     for place, mark in enumerate(marks):
-        number = row_id(mark.id)
-        if number is None or not 0 <= mark.claim < _NUMBERS:
+        row = claimed_row(mark.id, mark.claim)
+        if row is None:
             continue
+        number, _ = row
         layer = seen[number] = seen.get(number, -1) + 1
         if layer == len(layers):
             layers.append([])

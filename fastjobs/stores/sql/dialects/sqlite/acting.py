@@ -8,7 +8,7 @@ from fastjobs.store import Cancelled
 from fastjobs.stores.sql.dialects.sqlite import keyed
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened
 from fastjobs.stores.sql.dialects.sqlite.writer import Call
-from fastjobs.stores.sql.operations import row_id
+from fastjobs.stores.sql.operations import claimed_row, row_id
 
 
 def cancel(ids: Sequence[str], now: Callable[[], int]) -> Call[list[Cancelled]]:
@@ -28,11 +28,7 @@ def cancel(ids: Sequence[str], now: Callable[[], int]) -> Call[list[Cancelled]]:
 
 def progress(reports: Sequence[tuple[str, int, str]]) -> Call[None]:
     """Keeps the text of each (id, claim, text) whose claim has the job."""
-    rows = [
-        (text, number, claim)
-        for id, claim, text in reports
-        if (number := row_id(id)) is not None and 0 <= claim < 1 << 63
-    ]
+    rows = [(text, *row) for id, claim, text in reports if (row := claimed_row(id, claim)) is not None]
 
     def work(opened: Opened) -> None:
         opened.raw.executemany(opened.keyed.progress, rows)

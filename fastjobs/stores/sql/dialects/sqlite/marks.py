@@ -9,7 +9,7 @@ from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Ma
 from fastjobs.core.text import kept_text
 from fastjobs.stores.sql.dialects.sqlite import keyed
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened
-from fastjobs.stores.sql.operations import row_id
+from fastjobs.stores.sql.operations import claimed_row
 
 
 def check(marks: Sequence[Mark]) -> None:
@@ -25,7 +25,7 @@ def mark(opened: Opened, marks: Sequence[Mark], now: int) -> list[Kept]:
 
 
 def _one(opened: Opened, each: Mark, now: int) -> Kept:
-    pair = _pair(each)
+    pair = claimed_row(each.id, each.claim)
     if pair is None:
         return Kept.LOST
     texts, execute = opened.statements, opened.raw.execute
@@ -55,8 +55,3 @@ def _of_any(opened: Opened, each: Done | TryAgain | Fail | GiveBack | HoldBack, 
     else:
         steps = keyed.mark(opened.keyed, each, id, now)
     return Kept.YES if keyed.in_line(opened.raw, steps) else Kept.LOST
-
-
-def _pair(each: Mark) -> tuple[int, int] | None:
-    number = row_id(each.id)
-    return None if number is None or not 0 <= each.claim < 1 << 63 else (number, each.claim)
