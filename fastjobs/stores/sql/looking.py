@@ -14,8 +14,8 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.job import FailedJob, JobState, KeptJob
 from fastjobs.store import KindCount
 from fastjobs.stores.sql.looks import Pages, make_looks
-from fastjobs.stores.sql.operations import chunks, row_id
 from fastjobs.stores.sql.tables import FAILED, HELD, PARKED, READY, Tables
+from fastjobs.stores.sql.values import chunks, row_id
 
 _STATES = {
     READY: JobState.WAITING,

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
 from sqlalchemy import Connection, Dialect, bindparam, func, inspect, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.expression import text
 
 from fastjobs.core.errors import StoreError
+from fastjobs.stores.sql.dialects.mysql import making
 from fastjobs.stores.sql.dialects.postgres.functions import make_functions
 from fastjobs.stores.sql.tables import Tables, indexes
 
@@ -30,7 +31,12 @@ STEPS: Mapping[int, Step] = {}
 
 FIRST = 1
 
-_DIALECTS: Mapping[str, Callable[[], Dialect]] = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
+_DIALECTS: Mapping[str, Callable[[], Dialect]] = {
+    "mariadb": mysql.dialect,
+    "mysql": mysql.dialect,
+    "postgresql": postgresql.dialect,
+    "sqlite": sqlite.dialect,
+}
 _FORBIDDEN = "42501"
 _THERE_ALREADY = ("42P07", "42723")
 
@@ -98,6 +104,8 @@ def migrate(connection: Connection, tables: Tables) -> None:
         found = found_version(connection, tables)
         if found >= latest():
             return
+    if connection.dialect.name in ("mysql", "mariadb"):
+        return _step_by_step(connection, tables)
     if not found:
         for statement in _ddl(tables, connection.dialect):
             _make(connection, tables, statement)
@@ -108,6 +116,23 @@ def migrate(connection: Connection, tables: Tables) -> None:
         STEPS[version](connection, tables)
     connection.execute(tables.version.update().values(version=latest()))
     log.info("upgraded the tables %s* from version %d to %d", tables.prefix, found, latest())
+
+
+def _step_by_step(connection: Connection, tables: Tables) -> None:
+    # Each statement commits there. What one that was killed has made is gone on with, under a lock of the name's.
+    with making.alone(connection, _full(tables)):
+        found = found_version(connection, tables)
+        if found >= latest():
+            return
+        if not found:
+            making.make(connection, tables)
+            connection.execute(tables.version.insert().values(id=1, version=latest()))
+            log.info("made the tables %s*, version %d", tables.prefix, latest())
+            return
+        for version in range(found + 1, latest() + 1):
+            STEPS[version](connection, tables)
+            connection.execute(tables.version.update().values(version=version))
+        log.info("upgraded the tables %s* from version %d to %d", tables.prefix, found, latest())
 
 
 def _ddl(tables: Tables, dialect: Dialect) -> list[str]:

@@ -6,52 +6,19 @@ Async code gets here by `run_sync`. Each runs inside a transaction of the caller
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
 
 from sqlalchemy import Connection, Integer, literal_column, select
 from sqlalchemy.exc import StatementError
 
-from fastjobs.core.job import Alike, NewJob
+from fastjobs.core.job import NewJob
+from fastjobs.stores.sql.dialects.mysql import within as mysql
 from fastjobs.stores.sql.dialects.postgres import keyed as postgres
 from fastjobs.stores.sql.dialects.postgres.keyed import Ended
 from fastjobs.stores.sql.dialects.sqlite import keyed as sqlite
-from fastjobs.stores.sql.tables import FAILED, READY, Tables
+from fastjobs.stores.sql.tables import FAILED, MYSQL, READY, Tables
+from fastjobs.stores.sql.values import chunks, claimed_row, has_keys, row_id, rows_of
 
 _ZERO = literal_column("0", Integer)
-_CHUNK = 500
-_T = TypeVar("_T")
-
-
-def row_id(id: str) -> int | None:
-    """The number that this id stands for; None for what is no id of this store's, so of no job."""
-    if not (isinstance(id, str) and id.isascii() and id.isdigit() and len(id) <= 19):
-        return None
-    number = int(id)
-    return number if number < 1 << 63 and str(number) == id else None
-
-
-def claimed_row(id: str, claim: int) -> tuple[int, int] | None:
-    """The number that this id stands for, with the claim; None where no claim of any job can be that."""
-    number = row_id(id)
-    return None if number is None or not 0 <= claim < 1 << 63 else (number, claim)
-
-
-def has_keys(jobs: Sequence[NewJob]) -> bool:
-    """Whether one of the jobs has a key or a name, so that it may be there already."""
-    return not isinstance(jobs, Alike) and any(job.key is not None or job.name is not None for job in jobs)
-
-
-def job_values(job: NewJob, now: int) -> tuple[str, str, int, int, str | None]:
-    """The new job's kind, payload, run_at, created_at and carried, of one that has neither a key nor a name."""
-    return job.kind, job.payload, now + job.after if job.at is None else job.at, now, job.carried
-
-
-def rows_of(jobs: Sequence[NewJob], now: int) -> list[tuple[str, str, int, int, str | None]]:
-    """`job_values` of each of the jobs."""
-    if isinstance(jobs, Alike):
-        kind, due, carried = jobs.kind, now + jobs.after if jobs.at is None else jobs.at, jobs.carried
-        return [(kind, payload, due, now, carried) for payload in jobs.payloads]
-    return [job_values(job, now) for job in jobs]
 
 
 def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: int) -> list[str | None]:
@@ -59,7 +26,10 @@ def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: in
     if has_keys(jobs):
         if connection.dialect.name == "sqlite":
             return sqlite.through(connection, sqlite.push(sqlite.make_keyed(tables), jobs, now))
-        return postgres.push(connection, tables, jobs, now)
+        if connection.dialect.name == "postgresql":
+            return postgres.push(connection, tables, jobs, now)
+    if connection.dialect.name in MYSQL:
+        return mysql.push(connection, tables, jobs, now)
     table = tables.jobs
     rows = [
         {"kind": kind, "payload": payload, "run_at": run_at, "created_at": created_at, "carried": carried}
@@ -98,6 +68,8 @@ def done(connection: Connection, tables: Tables, id: str, claim: int, now: int) 
         return Ended(False)
     if connection.dialect.name == "sqlite":
         return Ended(sqlite.through(connection, sqlite.done(sqlite.make_keyed(tables), *row, now)))
+    if connection.dialect.name in MYSQL:
+        return mysql.done(connection, tables, *row, now)
     return postgres.done(connection, tables, *row, now)
 
 
@@ -130,6 +102,8 @@ def delete(connection: Connection, tables: Tables, ids: Sequence[str], now: int)
     for some in _failed_ids(connection, tables, ids):
         if connection.dialect.name == "sqlite":
             sqlite.through(connection, sqlite.delete(sqlite.make_keyed(tables), some, now))
+        elif connection.dialect.name in MYSQL:
+            mysql.delete(connection, tables, some, now)
         else:
             postgres.delete(connection, tables, some, now)
         were.update(some)
@@ -163,9 +137,3 @@ def _each_once(ids: Sequence[str], were: set[int]) -> list[bool]:
         if number is not None:
             were.discard(number)
     return answers
-
-
-def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """As many at a time as go into one statement."""
-    for at in range(0, len(values), _CHUNK):
-        yield values[at : at + _CHUNK]

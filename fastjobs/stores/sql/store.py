@@ -32,6 +32,7 @@ from fastjobs.store import (
 )
 from fastjobs.stores.sql import looking, operations, transaction
 from fastjobs.stores.sql.database import Database
+from fastjobs.stores.sql.dialects.mysql.database import MySQL
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
 from fastjobs.stores.sql.dialects.sqlite.files import plain_path
@@ -52,7 +53,12 @@ class _Makes(Protocol):
     ) -> Database: ...
 
 
-_DATABASES: Mapping[str, _Makes] = {"postgresql": Postgres, "sqlite": SQLite}
+_DATABASES: Mapping[str, _Makes] = {
+    "mariadb": MySQL,
+    "mysql": MySQL,
+    "postgresql": Postgres,
+    "sqlite": SQLite,
+}
 
 
 class SQLStore:
@@ -101,7 +107,7 @@ class SQLStore:
                 f" {sync_engine.dialect.name}"
             )
         self._engine = sync_engine
-        self._tables = make_tables(prefix, schema)
+        self._tables = make_tables(prefix, schema, dialect=sync_engine.dialect.name)
         self._database = made(
             sync_engine,
             self._tables,
