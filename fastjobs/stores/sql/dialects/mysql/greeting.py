@@ -23,7 +23,8 @@ _SETTINGS = (
 )
 _SESSION = (
     # A row that doesn't fit is to be an error, whatever the server's default is. The drivers quote with backslashes.
-    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',"
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
+    "NO_ENGINE_SUBSTITUTION',"
     f" innodb_lock_wait_timeout = {int(LOCK_WAIT)}, lock_wait_timeout = 30"
 )
 

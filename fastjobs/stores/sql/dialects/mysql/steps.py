@@ -79,8 +79,8 @@ def through(connection: Connection, steps: Steps[_T]) -> _T:
 
 
 def sent(step: Step) -> tuple[str, tuple[object, ...] | None]:
-    """The statement as a driver takes it. Bytes go as hexadecimal text: aiomysql has no way to send them beside a PyMySQL
-    of 1.2 or newer."""
+    """The statement as a driver takes it. Bytes go as hexadecimal text: aiomysql can't send them beside a PyMySQL of 1.2
+    or newer."""
     text, values = step.text, step.values
     if not any(isinstance(value, (tuple, bytes)) for value in values):
         return text, values or None
