@@ -119,7 +119,7 @@ class SQLStore:
         self._synchronous = synchronous
 
     def ddl(self) -> str:
-        """The statements that make the store's tables, as `fastjobs schema` prints them: for psql or sqlite3."""
+        """The statements that make the store's tables, as `fastjobs schema` prints them: for psql, sqlite3 or mysql."""
         return script(self._tables, self._engine.dialect.name)
 
     async def examine(self, kinds: Collection[str] = (), *, deep: bool = False) -> list[Finding]:

@@ -65,7 +65,13 @@ _KEY = LargeBinary(32).with_variant(mysql.VARBINARY(32), *MYSQL)
 _STORAGE: dict[str, Any] = {
     f"{dialect}_{name}": value
     for dialect in MYSQL
-    for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
+    for name, value in (
+        ("engine", "InnoDB"),
+        ("charset", "utf8mb4"),
+        ("collate", "utf8mb4_bin"),
+        # The index on names is longer than others have room for.
+        ("row_format", "DYNAMIC"),
+    )
 }
 
 

@@ -320,7 +320,7 @@ class MySQL:
     async def look(self, work: Callable[[Connection], _T]) -> _T:
         """Runs what only reads and is written once for all databases."""
         here = await self._ready()
-        return await here.on_loop.use(lambda link: link.run(work))
+        return await here.on_loop.use(lambda link: link.look(work))
 
     def tell_soon(self) -> None:
         """Nothing: nothing notifies here, and the others look."""
@@ -339,8 +339,8 @@ class MySQL:
         """
         if self._clock.is_due():
             self._clock.measure_sync(lambda: int(connection.execute(text(CLOCK)).scalar_one()))
-        self._presence.see_within(connection)
-        self._kinds.note_within(self._engine, connection, kinds, self.now())
+        were_made = self._presence.see_within(connection)
+        self._kinds.note_within(self._engine, connection, kinds, self.now(), may_look=not were_made)
 
     def tell(self, connection: Connection) -> Callable[[], None] | None:
         """Nothing: nothing notifies here, and the others look."""

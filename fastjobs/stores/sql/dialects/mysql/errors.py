@@ -7,6 +7,8 @@ from sqlalchemy.exc import DBAPIError
 DUPLICATE = 1062
 FORBIDDEN = (1044, 1045, 1142, 1143, 1227, 1370)
 """The user may not do it."""
+CHANGED = 1412
+"""A transaction that reads as of its start looks into a table that was made or altered since."""
 _DEADLOCK, _LOCK_WAIT = 1213, 1205
 _NOWAIT = 3572
 """MySQL's word for what NOWAIT didn't wait for; MariaDB says `_LOCK_WAIT`."""

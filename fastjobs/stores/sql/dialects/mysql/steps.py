@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, StatementError
 
-from fastjobs.stores.sql.dialects.mysql.errors import DUPLICATE, code, is_locked_out
+from fastjobs.core.errors import StoreError
+from fastjobs.stores.sql.dialects.mysql.errors import CHANGED, DUPLICATE, code, is_locked_out
 
 _T = TypeVar("_T")
 
@@ -79,8 +80,8 @@ def through(connection: Connection, steps: Steps[_T]) -> _T:
 
 
 def sent(step: Step) -> tuple[str, tuple[object, ...] | None]:
-    """The statement as a driver takes it. Bytes go as hexadecimal text: aiomysql can't send them beside a PyMySQL of 1.2
-    or newer."""
+    """The statement as a driver takes it. Bytes go as hexadecimal text: aiomysql can't send them beside a PyMySQL of
+    1.2 or newer."""
     text, values = step.text, step.values
     if not any(isinstance(value, (tuple, bytes)) for value in values):
         return text, values or None
@@ -115,4 +116,9 @@ def _answer(step: Step, error: Exception) -> Found:
         return Found(is_duplicate=True)
     if step.meets_others and is_locked_out(error):
         return Found(is_locked=True)
+    if code(error) == CHANGED:
+        raise StoreError(
+            "the queue's tables were made or altered after this transaction had begun to read, so it can't read them:"
+            " roll it back and do it once more"
+        ) from error
     raise error
