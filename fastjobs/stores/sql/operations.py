@@ -15,6 +15,7 @@ from fastjobs.stores.sql.dialects.mysql import within as mysql
 from fastjobs.stores.sql.dialects.postgres import keyed as postgres
 from fastjobs.stores.sql.dialects.postgres.keyed import Ended
 from fastjobs.stores.sql.dialects.sqlite import keyed as sqlite
+from fastjobs.stores.sql.looks import by_id, may_be_kind
 from fastjobs.stores.sql.tables import FAILED, MYSQL, READY, Tables
 from fastjobs.stores.sql.values import chunks, claimed_row, has_keys, row_id, rows_of
 
@@ -78,7 +79,7 @@ def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: i
     table = tables.jobs
     were: set[int] = set()
     for some in _failed_ids(connection, tables, ids):
-        connection.execute(
+        again = (
             table.update()
             .where(table.c.id.in_(some), table.c.state + _ZERO == FAILED)
             .values(
@@ -92,6 +93,7 @@ def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: i
                 failed_at=None,
             )
         )
+        connection.execute(by_id(again, table))
         were.update(some)
     return _each_once(ids, were)
 
@@ -112,6 +114,8 @@ def delete(connection: Connection, tables: Tables, ids: Sequence[str], now: int)
 
 def pause(connection: Connection, tables: Tables, kind: str, paused: bool) -> bool:
     """Pauses the kind, or resumes it, and says whether there is such a one."""
+    if not may_be_kind(connection.dialect.name, kind):
+        return False
     table = tables.kinds
     return (
         connection.execute(table.update().where(table.c.kind == kind).values(paused=int(paused))).rowcount > 0
@@ -122,11 +126,9 @@ def _failed_ids(connection: Connection, tables: Tables, ids: Sequence[str]) -> I
     table = tables.jobs
     numbers = sorted({number for number in map(row_id, ids) if number is not None})
     for some in chunks(numbers):
-        found = connection.scalars(
-            # Not the state itself, or an index of all that failed would do, too.
-            select(table.c.id).where(table.c.id.in_(some), table.c.state + _ZERO == FAILED).with_for_update()
-        )
-        yield list(found)
+        # Not the state itself, or an index of all that failed would do, too.
+        failed = select(table.c.id).where(table.c.id.in_(some), table.c.state + _ZERO == FAILED)
+        yield list(connection.scalars(by_id(failed.with_for_update(), table)))
 
 
 def _each_once(ids: Sequence[str], were: set[int]) -> list[bool]:

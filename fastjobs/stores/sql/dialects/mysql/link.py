@@ -6,9 +6,10 @@ Both take steps through SQLAlchemy's adapted connection of whichever driver, in 
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -25,6 +26,8 @@ from fastjobs.stores.sql.server.link_thread import LinkThread
 _T = TypeVar("_T")
 
 CLOCK = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+# The first is for the next transaction alone.
+_LOOK = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION READ ONLY")
 
 
 class Link(server.Link, Protocol):
@@ -39,6 +42,10 @@ class Link(server.Link, Protocol):
 
     async def transact(self, steps: Steps[_T]) -> _T:
         """Takes the steps in one READ COMMITTED transaction."""
+        ...
+
+    async def look(self, work: Callable[[Connection], _T]) -> _T:
+        """As `run`, in a transaction that writes nothing and sees the same moment throughout."""
         ...
 
 
@@ -79,12 +86,16 @@ class _Wire:
             raise
         return answer
 
-    def run(self, work: Callable[[Connection], _T]) -> _T:
+    def run(self, work: Callable[[Connection], _T], begin: Sequence[str] = ("START TRANSACTION",)) -> _T:
         def begun(connection: Connection) -> _T:
-            connection.exec_driver_sql("START TRANSACTION")
+            for statement in begin:
+                connection.exec_driver_sql(statement)
             return work(connection)
 
         return self._opened.in_transaction(begun)
+
+    def look(self, work: Callable[[Connection], _T]) -> _T:
+        return self.run(work, _LOOK)
 
     def ask_the_time(self) -> int:
         return self.ask(_the_time())
@@ -127,6 +138,9 @@ class AsyncLink(_Answers):
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         return await self._spawn(lambda: self._wire.run(work))
+
+    async def look(self, work: Callable[[Connection], _T]) -> _T:
+        return await self._spawn(lambda: self._wire.look(work))
 
     async def ask_the_time(self) -> int:
         return await self._spawn(self._wire.ask_the_time)
@@ -185,6 +199,9 @@ class SyncLink(_Answers):
     async def run(self, work: Callable[[Connection], _T]) -> _T:
         return await self._thread.call(lambda: self._open_wire().run(work))
 
+    async def look(self, work: Callable[[Connection], _T]) -> _T:
+        return await self._thread.call(lambda: self._open_wire().look(work))
+
     async def ask_the_time(self) -> int:
         return await self._thread.call(lambda: self._open_wire().ask_the_time())
 
@@ -232,7 +249,8 @@ def is_answer(error: BaseException) -> bool:
 
 
 def _transport_of(driver: Any) -> Any:
-    """An async driver's transport: asyncmy has it, aiomysql a stream writer over it; None for PyMySQL."""
+    """An async driver's transport, None once it has let go of it: asyncmy has it, one before 0.2.12 and aiomysql a stream
+    writer over it."""
     own = getattr(driver, "_transport", None)
     return own if own is not None else getattr(getattr(driver, "_writer", None), "transport", None)
 
@@ -241,25 +259,42 @@ def _is_hung_up(driver: Any) -> bool:
     """Whether the connection has ended: an idle one has nothing to read but the server's last word."""
     transport = _transport_of(driver)
     if transport is not None:
-        reader = getattr(driver, "_reader", None)
-        return bool(transport.is_closing() or (reader is not None and reader.at_eof()))
+        return bool(transport.is_closing()) or _has_read_ahead(driver)
     sock = getattr(driver, "_sock", None)
     if sock is None:
         return True
     try:
         return bool(select.select([sock], [], [], 0)[0])
-    except (OSError, ValueError):
-        # ValueError: it's closed, or a file descriptor over what select takes. Then the next call finds out.
-        return sock.fileno() < 0  # type: ignore[no-any-return]
+    except OSError:
+        return True
+    except ValueError:
+        # It's closed, or a file descriptor over what select takes. Then the next call finds out.
+        return bool(sock.fileno() < 0)
+
+
+def _has_read_ahead(driver: Any) -> bool:
+    """Whether the loop has read more, or an end, than an async driver has taken."""
+    reader, protocol = getattr(driver, "_reader", None), getattr(driver, "_proto", None)
+    if reader is not None:
+        # At the end of a stream in which the server's last word was, `at_eof` isn't true yet.
+        return bool(reader.at_eof() or getattr(reader, "_buffer", b""))
+    return getattr(protocol, "length", 0) > getattr(protocol, "pos", 0)
 
 
 def _cut(driver: Any) -> None:
     """Ends the connection at once, from any thread of it, without a word to the server."""
     transport = _transport_of(driver)
-    if transport is not None:
-        transport.abort()
+    if transport is None:
+        sock = getattr(driver, "_sock", None)
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
         return
-    sock = getattr(driver, "_sock", None)
-    if sock is not None:
-        with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError, ValueError):
+        # Of a loop that is closed the transport ends nothing any more.
+        with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as same:
+            same.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(RuntimeError):
+        transport.abort()
+    # Or the driver warns of a connection that nobody has closed.
+    driver.close()
