@@ -69,12 +69,12 @@ class SQLStore:
     thread, which commits all that gathers while the last commit is under way, and another that reads, once jobs are
     looked at. On Postgres, with asyncpg or psycopg 3, they are at most two for each event loop, and one that listens;
     on MySQL and MariaDB, with asyncmy, aiomysql or PyMySQL, two, and one for pushes with keys. None of them is held
-    while a job runs. `migrate`: makes the tables as it opens, or upgrades older ones, and logs that it did; with False,
-    tables that are missing or older are a StoreError. `schema` puts them in a schema of Postgres, or in another
-    database of a MySQL or MariaDB server. `synchronous` is SQLite's: with "FULL", the default, a push that has answered is kept through
-    a power cut, with "NORMAL" through a crash of the process alone. `clock` is the store's own, for tests. Nothing is
-    connected until it's opened, by the queue that it belongs to or by its first call; it may be closed and opened
-    again, on another loop too.
+    while a job runs. `migrate`: makes the tables as it opens, or upgrades older ones, and logs that it did; with
+    False, tables that are missing or older are a StoreError. `schema` puts them in a schema of Postgres, or in another
+    database of a MySQL or MariaDB server. `synchronous` is SQLite's: with "FULL", the default, a push that has
+    answered is kept through a power cut, with "NORMAL" through a crash of the process alone. `clock` is the store's
+    own, for tests. Nothing is connected until it's opened, by the queue that it belongs to or by its first call; it
+    may be closed and opened again, on another loop too.
 
     Raises StoreError for a database that this version has no store for, and for a SQLite database in memory.
     """
