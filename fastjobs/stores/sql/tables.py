@@ -210,6 +210,10 @@ def make_tables(
         PrimaryKeyConstraint("id", name=f"{prefix}schema_pk"),
         **_STORAGE,
     )
+    if dialect in MYSQL:
+        # Its name is PRIMARY whatever it's called, of which MariaDB warns, and asyncmy and aiomysql log that.
+        for each in metadata.tables.values():
+            each.primary_key.name = None
     return Tables(prefix, schema, metadata, jobs, kinds, slots, schedules, names, throttles, version)
 
 

@@ -249,7 +249,7 @@ def is_answer(error: BaseException) -> bool:
 
 
 def _transport_of(driver: Any) -> Any:
-    """An async driver's transport, None once it has let go of it: asyncmy has it, one before 0.2.12 and aiomysql a stream
+    """An async driver's transport, None once it has let go of it: asyncmy has it, an older one and aiomysql a stream
     writer over it."""
     own = getattr(driver, "_transport", None)
     return own if own is not None else getattr(getattr(driver, "_writer", None), "transport", None)
@@ -282,7 +282,7 @@ def _has_read_ahead(driver: Any) -> bool:
 
 
 def _cut(driver: Any) -> None:
-    """Ends the connection at once, from any thread of it, without a word to the server."""
+    """Ends the connection at once, without a word to the server. It's called on the loop, amid another's call too."""
     transport = _transport_of(driver)
     if transport is None:
         sock = getattr(driver, "_sock", None)
@@ -290,10 +290,12 @@ def _cut(driver: Any) -> None:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         return
-    with contextlib.suppress(OSError, ValueError):
-        # Of a loop that is closed the transport ends nothing any more.
-        with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as same:
-            same.shutdown(socket.SHUT_RDWR)
+    # Of a loop that is closed the transport ends nothing any more.
+    with (
+        contextlib.suppress(OSError, ValueError),
+        socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as same,
+    ):
+        same.shutdown(socket.SHUT_RDWR)
     with contextlib.suppress(RuntimeError):
         transport.abort()
     # Or the driver warns of a connection that nobody has closed.
