@@ -29,7 +29,8 @@ class Statements:
     new_kinds_end: str
     known_kinds: str
     look: str
-    """kind, floor, kind, kind -> kind, held_until, paused, its first job's run_at, the first end of a hold"""
+    """kind, floor, kind, kind -> kind, held_until, paused, the microsecond of the minute, its first job's run_at, the
+    first end of a hold, the microsecond after that"""
     look_low: str
     """kind, floor, kind -> the same, None for the end of a hold"""
     heads: str
@@ -90,10 +91,10 @@ class Statements:
     """kind, held_until, first_seen"""
     waiting: str
     """kind, key -> id, run_at, when it was pushed first, alone_key, state"""
-    waiting_locked: str
-    """As `waiting`, and locked."""
     waiting_now: str
-    """id, key -> as `waiting_locked`"""
+    """id, key -> as `waiting`, and locked"""
+    lock: str
+    """id -> id, locked, unless someone else has it"""
     open_keys: str
     """kind, keys -> nothing, but for one that an open transaction has pushed: that is locked"""
     open_names: str
@@ -103,7 +104,7 @@ class Statements:
     move: str
     """run_at, id"""
     name_taken: str
-    """name, now, name -> a row where the name is taken"""
+    """name, now, name -> the id of the job that has it, 0 where it's taken though its job has ended"""
     name_kept: str
     """name, now -> a row where it's taken though its job has ended"""
     names_taken: str
@@ -112,6 +113,10 @@ class Statements:
     """id"""
     keep_name: str
     """name, until"""
+    name_row: str
+    """name -> a row where there is one, free or taken"""
+    keep_longer: str
+    """until, name"""
     mine: str
     """id, claim -> kind, alone_key, name, keep_name"""
     mine_locked: str
@@ -172,8 +177,9 @@ class Statements:
     """run_at, name"""
     news: str
     """-> the highest id"""
-    step: str
-    """-> how far apart the connection's ids are, how many bytes a statement may have"""
+    session: str
+    """-> how far apart the connection's ids are, how many bytes a statement may have, its charsets, its isolation, its
+    database"""
 
 
 @lru_cache(maxsize=32)
@@ -196,6 +202,8 @@ def make_statements(tables: Tables) -> Statements:
     ends = (
         f"(SELECT h.due FROM {jobs} AS h {by_due} WHERE h.kind = %s AND h.state = 1 ORDER BY h.due LIMIT 1)"
     )
+    # What is asked from left to right, row by row; unlike NOW it's the time at that moment.
+    at = "EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6))"
     due = (
         f"FROM {jobs} {by_due} WHERE kind = %s AND state = 0 AND due >= %s AND due <= %s"
         " AND (lost <= %s OR attempts >= %s) ORDER BY due, id LIMIT %s"
@@ -212,8 +220,10 @@ def make_statements(tables: Tables) -> Statements:
         new_kinds=f"INSERT INTO {kinds} (kind, first_seen) VALUES ",
         new_kinds_end=f" ON DUPLICATE KEY UPDATE first_seen = {kinds}.first_seen",
         known_kinds=f"SELECT kind FROM {kinds} ORDER BY kind",
-        look=f"SELECT k.kind, k.held_until, k.paused, {first}, {ends} FROM {kinds} AS k WHERE k.kind = %s",
-        look_low=f"SELECT k.kind, k.held_until, k.paused, {first}, NULL FROM {kinds} AS k WHERE k.kind = %s",
+        look=f"SELECT k.kind, k.held_until, k.paused, {at}, {first}, {ends}, {at} FROM {kinds} AS k WHERE k.kind = %s",
+        look_low=(
+            f"SELECT k.kind, k.held_until, k.paused, {at}, {first}, NULL, {at} FROM {kinds} AS k WHERE k.kind = %s"
+        ),
         heads=f"(SELECT run_at, id, kind {due})",
         pick=(
             f"SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, stop_asked, alone_key {due}"
@@ -301,17 +311,17 @@ def make_statements(tables: Tables) -> Statements:
             f" ON DUPLICATE KEY UPDATE held_until = GREATEST({kinds}.held_until, u.held_until)"
         ),
         waiting=by_key,
-        waiting_locked=f"{by_key} FOR UPDATE",
         waiting_now=f"{waiting % (by_id, 'id = %s AND unique_key = %s')} FOR UPDATE",
+        lock=f"SELECT id FROM {jobs} {by_id} WHERE id = %s {LOCKED}",
         open_keys=f"SELECT id FROM {jobs} {by_unique} WHERE kind = %s AND unique_key IN %s FOR UPDATE NOWAIT",
         open_names=f"SELECT id FROM {jobs} {by_name} WHERE name IN %s FOR UPDATE NOWAIT",
         waiting_keys=f"SELECT unique_key FROM {jobs} {by_unique} WHERE kind = %s AND unique_key IN %s",
         move=f"UPDATE {jobs} {by_id} SET run_at = %s WHERE id = %s",
         name_taken=(
-            f"SELECT 1 FROM {names} WHERE name = %s AND until > %s"
-            f" UNION ALL SELECT 1 FROM {jobs} {by_name} WHERE name = %s"
+            f"SELECT 0 FROM {names} {by_id} WHERE name = %s AND until > %s"
+            f" UNION ALL SELECT id FROM {jobs} {by_name} WHERE name = %s"
         ),
-        name_kept=f"SELECT 1 FROM {names} WHERE name = %s AND until > %s",
+        name_kept=f"SELECT 1 FROM {names} {by_id} WHERE name = %s AND until > %s",
         names_taken=(
             f"SELECT name FROM {names} {by_id} WHERE name IN %s AND until > %s"
             f" UNION ALL SELECT name FROM {jobs} {by_name} WHERE name IN %s"
@@ -321,6 +331,8 @@ def make_statements(tables: Tables) -> Statements:
             f"INSERT INTO {names} (name, until) SELECT u.name, u.until FROM (SELECT %s AS name, %s AS until) AS u"
             f" ON DUPLICATE KEY UPDATE until = GREATEST({names}.until, u.until)"
         ),
+        name_row=f"SELECT 1 FROM {names} {by_id} WHERE name = %s",
+        keep_longer=f"UPDATE {names} {by_id} SET until = GREATEST(until, %s) WHERE name = %s",
         mine=(
             f"SELECT kind, alone_key, name, keep_name FROM {jobs} {by_id}"
             " WHERE id = %s AND claim = %s AND state <> 3"
@@ -381,5 +393,10 @@ def make_statements(tables: Tables) -> Statements:
         first_run=f"INSERT INTO {schedules} (name, run_at) VALUES (%s, %s)",
         move_run=f"UPDATE {schedules} {by_id} SET run_at = %s WHERE name = %s",
         news=f"SELECT id FROM {jobs} ORDER BY id DESC LIMIT 1",
-        step="SELECT @@SESSION.auto_increment_increment, @@SESSION.max_allowed_packet",
+        # Either server takes what is the other's for a comment.
+        session=(
+            "SELECT @@SESSION.auto_increment_increment, @@SESSION.max_allowed_packet, @@SESSION.character_set_client,"
+            " @@SESSION.character_set_connection, /*!80000 @@SESSION.transaction_isolation */"
+            " /*M!100600 @@SESSION.tx_isolation */, DATABASE()"
+        ),
     )
