@@ -115,6 +115,8 @@ class Statements:
     """name, until"""
     name_row: str
     """name -> a row where there is one, free or taken"""
+    lock_name: str
+    """name -> the same, locked, unless someone else has it"""
     keep_longer: str
     """until, name"""
     mine: str
@@ -176,7 +178,9 @@ class Statements:
     move_run: str
     """run_at, name"""
     news: str
-    """-> the highest id"""
+    """-> the highest id, how often the bell was rung"""
+    ring: str
+    """For what else the others are to hear of. The bell is the run of a schedule without a name, which no app has."""
     session: str
     """-> how far apart the connection's ids are, how many bytes a statement may have, its charsets, its isolation, its
     database"""
@@ -332,6 +336,7 @@ def make_statements(tables: Tables) -> Statements:
             f" ON DUPLICATE KEY UPDATE until = GREATEST({names}.until, u.until)"
         ),
         name_row=f"SELECT 1 FROM {names} {by_id} WHERE name = %s",
+        lock_name=f"SELECT 1 FROM {names} {by_id} WHERE name = %s {LOCKED}",
         keep_longer=f"UPDATE {names} {by_id} SET until = GREATEST(until, %s) WHERE name = %s",
         mine=(
             f"SELECT kind, alone_key, name, keep_name FROM {jobs} {by_id}"
@@ -392,7 +397,14 @@ def make_statements(tables: Tables) -> Statements:
         run=f"SELECT run_at FROM {schedules} WHERE name = %s FOR UPDATE",
         first_run=f"INSERT INTO {schedules} (name, run_at) VALUES (%s, %s)",
         move_run=f"UPDATE {schedules} {by_id} SET run_at = %s WHERE name = %s",
-        news=f"SELECT id FROM {jobs} ORDER BY id DESC LIMIT 1",
+        news=(
+            f"SELECT (SELECT id FROM {jobs} {by_id} ORDER BY id DESC LIMIT 1),"
+            f" (SELECT run_at FROM {schedules} {by_id} WHERE name = '')"
+        ),
+        ring=(
+            f"INSERT INTO {schedules} (name, run_at) VALUES ('', 1)"
+            f" ON DUPLICATE KEY UPDATE run_at = {schedules}.run_at + 1"
+        ),
         # Either server takes what is the other's for a comment.
         session=(
             "SELECT @@SESSION.auto_increment_increment, @@SESSION.max_allowed_packet, @@SESSION.character_set_client,"
