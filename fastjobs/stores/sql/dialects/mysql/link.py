@@ -49,7 +49,7 @@ class Link(server.Link, Protocol):
         ...
 
 
-class _Wire:
+class Wire:
     """One connection, used where SQLAlchemy's sync side may do I/O."""
 
     def __init__(self, engine: Engine) -> None:
@@ -100,6 +100,10 @@ class _Wire:
     def ask_the_time(self) -> int:
         return self.ask(_the_time())
 
+    def is_hung_up(self) -> bool:
+        """Whether the connection has ended, as far as is known here."""
+        return _is_hung_up(self.driver)
+
     def close(self) -> None:
         self._opened.close()
 
@@ -120,7 +124,7 @@ class _Answers:
 class AsyncLink(_Answers):
     """A link over asyncmy's or aiomysql's connection."""
 
-    def __init__(self, wire: _Wire) -> None:
+    def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self.greeting = wire.greeting
         self.pid = wire.greeting.pid
@@ -128,7 +132,7 @@ class AsyncLink(_Answers):
 
     @classmethod
     async def open(cls, engine: Engine) -> AsyncLink:
-        return cls(await greenlet_spawn(_Wire, engine))
+        return cls(await greenlet_spawn(Wire, engine))
 
     async def ask(self, steps: Steps[_T]) -> _T:
         return await self._spawn(lambda: self._wire.ask(steps))
@@ -175,7 +179,7 @@ class SyncLink(_Answers):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._wire: _Wire | None = None
+        self._wire: Wire | None = None
         self._thread = LinkThread("fastjobs mysql link", self._close)
         self.greeting: Greeting
         self.pid = 0
@@ -218,10 +222,10 @@ class SyncLink(_Answers):
         self._thread.end()
 
     def _open(self) -> None:
-        self._wire = wire = _Wire(self._engine)
+        self._wire = wire = Wire(self._engine)
         self.greeting, self.pid = wire.greeting, wire.greeting.pid
 
-    def _open_wire(self) -> _Wire:
+    def _open_wire(self) -> Wire:
         assert self._wire is not None
         return self._wire
 
@@ -290,12 +294,15 @@ def _cut(driver: Any) -> None:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         return
-    # Of a loop that is closed the transport ends nothing any more.
-    with (
-        contextlib.suppress(OSError, ValueError),
-        socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as same,
-    ):
-        same.shutdown(socket.SHUT_RDWR)
+    own = None if transport.is_closing() else transport.get_extra_info("socket")
+    if own is not None:
+        # Of a loop that is closed the transport ends nothing any more. uvloop's socket can but tell its number, which
+        # is another's once the transport is closed.
+        with (
+            contextlib.suppress(OSError, ValueError),
+            socket.socket(fileno=os.dup(own.fileno())) as same,
+        ):
+            same.shutdown(socket.SHUT_RDWR)
     with contextlib.suppress(RuntimeError):
         transport.abort()
     # Or the driver warns of a connection that nobody has closed.
