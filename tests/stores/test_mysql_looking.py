@@ -23,7 +23,7 @@ from fastjobs.stores.sql.looks import Pages, make_looks
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.stores.sql.tables import make_tables
 from fastjobs.testing import Clock
-from fastjobs.testing.suite.subject import HOLD, SECOND, of
+from fastjobs.testing.suite.subject import HOLD, SECOND, Heard, of
 from tests.databases.mysql import Database, Server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -294,3 +294,26 @@ async def test_a_name_that_is_no_kinds_finds_nothing_and_reads_nothing(
         assert read.entries <= 2
         assert read.scanned <= 2
     assert len(await store.jobs("mail", JobState.WAITING)) == 1
+
+
+async def test_a_job_that_may_be_claimed_again_is_heard_of_by_other_instances(
+    store: SQLStore, made: Database
+) -> None:
+    """None of these gives a job a new id."""
+    async with _opened(made) as other:
+        await store.push([NewJob("mail", "1")])
+        (job,) = (await store.claim([of("mail")], 1)).jobs
+        assert await store.mark([Fail(job.id, job.claim, "x")]) == [Kept.YES]
+        heard = Heard(10)
+        async with other.listen(heard.wake):
+            for n in range(2):
+                await store.push([NewJob("mail", str(n))])
+                await heard.once_more("a push woke nobody")
+                await heard.settled()
+                heard.clear()
+                if n:
+                    assert await store.pause("mail", False)
+                else:
+                    assert await store.run_again([job.id]) == [True]
+                await heard.once_more(f"number {n} woke nobody")
+    assert [each.kind for each in await store.counts()] == ["mail", "rare", "report"]
