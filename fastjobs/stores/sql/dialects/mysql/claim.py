@@ -115,14 +115,14 @@ def _is_slow(asked: Asked, kinds: Sequence[str], seen: Sequence[Sight]) -> Steps
 
 
 def _see_all(asked: Asked, kinds: Sequence[str]) -> Steps[list[Sight]]:
-    values = tuple(value for kind in kinds for value in (kind, LOWEST, kind, kind))
+    values = tuple(value for kind in kinds for value in (kind, kind, LOWEST, kind, kind))
     found = yield Step(" UNION ALL ".join([asked.texts.look] * len(kinds)), values)
     return [_sight(*row) for row in found.rows]
 
 
 def _see(asked: Asked, floors: Mapping[str, int]) -> Steps[list[Sight]]:
     """As `_see_all` from these floors on, and without the ends of holds."""
-    values = tuple(value for kind, floor in floors.items() for value in (kind, floor, kind))
+    values = tuple(value for kind, floor in floors.items() for value in (kind, kind, floor, kind))
     found = yield Step(" UNION ALL ".join([asked.texts.look_low] * len(floors)), values)
     return [_sight(*row) for row in found.rows]
 
@@ -203,7 +203,7 @@ def _reap(asked: Asked, kinds: Sequence[str]) -> Steps[tuple[set[str], bool]]:
     reaped: set[str] = set()
     more = False
     for kind in kinds:
-        found = yield Step(asked.texts.reap, (kind, asked.now, _REAPED))
+        found = yield Step(asked.texts.reap, (kind, kind, asked.now, _REAPED))
         if found.rows:
             yield Step(asked.texts.reaped, (tuple(row[0] for row in found.rows),))
             yield from keyed.promote(asked.texts, {(kind, key) for _, key in found.rows if key is not None})
@@ -234,7 +234,7 @@ def _room(asked: Asked, kind: str) -> Steps[int]:
 
 
 def _held(asked: Asked, kind: str, most: int) -> Steps[int]:
-    found = yield Step(asked.texts.held, (kind, asked.now, max(most, 0)))
+    found = yield Step(asked.texts.held, (kind, kind, asked.now, max(most, 0)))
     return int(found.rows[0][0])
 
 

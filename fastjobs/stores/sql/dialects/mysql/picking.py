@@ -136,7 +136,7 @@ class Pick:
         # With no worker free, only what needs none, and what is failed anyway.
         most_lost = _ANY if self._free > 0 else 0
         kind = lane.kind.kind
-        return kind, self._floors[kind], self._now, most_lost, min(lane.kind.attempts, _ANY), quota
+        return kind, kind, self._floors[kind], self._now, most_lost, min(lane.kind.attempts, _ANY), quota
 
     def _quotas(self, some: Sequence[tuple[Lane, int]]) -> Steps[dict[str, int]]:
         """How many jobs of each kind are among the first, by a read without locks: locked are only those."""
@@ -200,7 +200,7 @@ class Pick:
             for kind in sorted({row[1] for row in losers}):
                 # Those that stand behind with the same keys, or there would be a round for each few of them.
                 keys = tuple(alone for of, alone in self._mine if of == kind)
-                values = kind, self._floors[kind], self._now, keys, _BEHIND
+                values = kind, kind, self._floors[kind], self._now, keys, _BEHIND
                 behind = [row[0] for row in (yield Step(self._texts.behind, values)).rows]
                 mine = {row[0] for row in takes}
                 more = tuple(id for id in behind if id not in mine)

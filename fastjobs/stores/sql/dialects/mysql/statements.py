@@ -29,12 +29,12 @@ class Statements:
     new_kinds_end: str
     known_kinds: str
     look: str
-    """kind, floor, kind, kind -> kind, held_until, paused, the microsecond of the minute, its first job's run_at, the
-    first end of a hold, the microsecond after that"""
+    """kind, kind, floor, kind, kind -> kind, held_until, paused, the microsecond of the minute, its first job's run_at,
+    the first end of a hold, the microsecond after that"""
     look_low: str
-    """kind, floor, kind -> the same, None for the end of a hold"""
+    """kind, kind, floor, kind -> the same, None for the end of a hold"""
     heads: str
-    """kind, floor, now, most lost, its kind's attempts, how many -> run_at, id, kind; in brackets, for a UNION"""
+    """kind, kind, floor, now, most lost, its kind's attempts, how many -> run_at, id, kind; in brackets, for a UNION"""
     pick: str
     """As `heads` -> what a claim takes of a job, which is locked."""
     take: str
@@ -42,11 +42,11 @@ class Statements:
     exhaust: str
     """failed_at, error, id"""
     reap: str
-    """kind, now, how many -> id, alone_key, locked"""
+    """kind, kind, now, how many -> id, alone_key, locked"""
     reaped: str
     """ids"""
     held: str
-    """kind, now, the most to count -> how many are held"""
+    """kind, kind, now, the most to count -> how many are held"""
     lock_kinds: str
     """kinds, now -> those that are locked now and neither held back nor paused"""
     slot: str
@@ -66,7 +66,7 @@ class Statements:
     park: str
     """ids"""
     behind: str
-    """kind, floor, now, keys, how many -> id of jobs that wait with one of these keys, locked"""
+    """kind, kind, floor, now, keys, how many -> id of jobs that wait with one of these keys, locked"""
     first_parked: str
     """kind, key -> id, kind, key; in brackets, for a UNION"""
     next_parked: str
@@ -140,7 +140,7 @@ class Statements:
     is_held: str
     """kind, key, now -> a row where a job holds the key"""
     old_failed: str
-    """kind, failed before, how many -> id, name, keep_name, locked"""
+    """kind, kind, failed before, how many -> id, name, keep_name, locked"""
     old_names: str
     """now, how many -> name, locked"""
     delete_names: str
@@ -199,9 +199,11 @@ def make_statements(tables: Tables) -> Statements:
     by_unique = f"FORCE INDEX (`{tables.prefix}jobs_unique`)"
     by_name = f"FORCE INDEX (`{tables.prefix}jobs_name`)"
     by_id = "FORCE INDEX (PRIMARY)"
+    # With `kind = …` the server may look up by kind and state alone, and read all of them for the few in the range.
+    of_kind = "kind >= %s AND kind <= %s"
     first = (
-        f"(SELECT j.due FROM {jobs} AS j {by_due} WHERE j.kind = %s AND j.state = 0 AND j.due >= %s"
-        " ORDER BY j.due LIMIT 1)"
+        f"(SELECT j.due FROM {jobs} AS j {by_due} WHERE j.kind >= %s AND j.kind <= %s AND j.state = 0"
+        " AND j.due >= %s ORDER BY j.kind, j.due LIMIT 1)"
     )
     ends = (
         f"(SELECT h.due FROM {jobs} AS h {by_due} WHERE h.kind = %s AND h.state = 1 ORDER BY h.due LIMIT 1)"
@@ -209,8 +211,8 @@ def make_statements(tables: Tables) -> Statements:
     # What is asked from left to right, row by row; unlike NOW it's the time at that moment.
     at = "EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6))"
     due = (
-        f"FROM {jobs} {by_due} WHERE kind = %s AND state = 0 AND due >= %s AND due <= %s"
-        " AND (lost <= %s OR attempts >= %s) ORDER BY due, id LIMIT %s"
+        f"FROM {jobs} {by_due} WHERE {of_kind} AND state = 0 AND due >= %s AND due <= %s"
+        " AND (lost <= %s OR attempts >= %s) ORDER BY kind, due, id LIMIT %s"
     )
     plain = "kind, payload, run_at, created_at, carried"
     keyed = f"{plain}, own_key, unique_key, alone_key, first_push_at, name, keep_name"
@@ -242,12 +244,12 @@ def make_statements(tables: Tables) -> Statements:
             " failed_at = %s, error = %s WHERE id = %s"
         ),
         reap=(
-            f"SELECT id, alone_key FROM {jobs} {by_due} WHERE kind = %s AND state = 1 AND due <= %s"
-            f" ORDER BY due, id LIMIT %s {LOCKED}"
+            f"SELECT id, alone_key FROM {jobs} {by_due} WHERE {of_kind} AND state = 1 AND due <= %s"
+            f" ORDER BY kind, due, id LIMIT %s {LOCKED}"
         ),
         reaped=f"UPDATE {jobs} {by_id} SET state = 0, held_until = 0, lost = lost + 1 WHERE id IN %s",
         held=(
-            f"SELECT COUNT(*) FROM (SELECT 1 FROM {jobs} {by_due} WHERE kind = %s AND state = 1 AND due > %s"
+            f"SELECT COUNT(*) FROM (SELECT 1 FROM {jobs} {by_due} WHERE {of_kind} AND state = 1 AND due > %s"
             " LIMIT %s) AS few"
         ),
         lock_kinds=(
@@ -279,8 +281,8 @@ def make_statements(tables: Tables) -> Statements:
         free_slots=(f"DELETE FROM {slots} WHERE kind = %s AND alone_key IN %s AND job_id IN %s"),
         park=f"UPDATE {jobs} {by_id} SET state = 2 WHERE id IN %s",
         behind=(
-            f"SELECT id FROM {jobs} {by_due} WHERE kind = %s AND state = 0 AND due >= %s AND due <= %s"
-            f" AND alone_key IN %s ORDER BY due, id LIMIT %s {LOCKED}"
+            f"SELECT id FROM {jobs} {by_due} WHERE {of_kind} AND state = 0 AND due >= %s AND due <= %s"
+            f" AND alone_key IN %s ORDER BY kind, due, id LIMIT %s {LOCKED}"
         ),
         first_parked=(
             f"(SELECT id, kind, parked_key FROM {jobs} {by_parked} WHERE kind = %s AND parked_key = %s"
@@ -367,8 +369,8 @@ def make_statements(tables: Tables) -> Statements:
             " WHERE s.kind = %s AND s.alone_key = %s AND s.held_until > %s AND h.claim = s.claim AND h.state = 1"
         ),
         old_failed=(
-            f"SELECT id, name, keep_name FROM {jobs} {by_due} WHERE kind = %s AND state = 3 AND due < %s"
-            f" ORDER BY due, id LIMIT %s {LOCKED}"
+            f"SELECT id, name, keep_name FROM {jobs} {by_due} WHERE {of_kind} AND state = 3 AND due < %s"
+            f" ORDER BY kind, due, id LIMIT %s {LOCKED}"
         ),
         old_names=f"SELECT name FROM {names} WHERE until <= %s ORDER BY until LIMIT %s {LOCKED}",
         delete_names=f"DELETE FROM {names} WHERE name IN %s",
