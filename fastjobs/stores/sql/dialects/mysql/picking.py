@@ -17,7 +17,7 @@ _ROUNDS = 8
 """How often a claim looks for others in place of jobs it passed over, before it's to be asked again."""
 _PATIENT_ROUNDS = 4
 """After so many a claim leaves out the kinds whose jobs it parked: those that stand behind have their turn, too."""
-_BEHIND = 100
+_BEHIND = 200
 """How many more jobs are parked at a time, of kinds whose jobs stand behind others of their keys."""
 _ANY = (1 << 31) - 1
 
