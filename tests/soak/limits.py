@@ -100,7 +100,7 @@ class Hammered:
                 flush=True,
             )
             return bool(rules[rule])
-        for each in found[:12]:
+        for each in sorted(found, key=lambda each: (each.rule != "error", each.rule))[:12]:
             print(f"! {each.rule}: {each.what}")
         return not found
 
@@ -108,7 +108,7 @@ class Hammered:
         asked = self._asked
         end = began + asked.seconds
         # What runs out after the last kill, a backlog of what has a rate, and as long again.
-        until = end + 2 * asked.hold + max(10.0, 0.5 * asked.seconds)
+        until = end + 2 * asked.hold + max(20.0, asked.seconds)
         nemesis = Recorder(self._folder, NEMESIS)
         names: dict[int, str] = {}
 
@@ -175,7 +175,9 @@ def _server(database: str) -> Generator[Server | MySQLServer | None]:
     for family in FAMILIES:
         if database == family:
             # The app's processes have eight sessions or so each, and the killed ones' stay for a moment.
-            with private_server(family, {"max_connections": "500"}) as made:
+            with private_server(
+                family, {"max_connections": "500", "innodb_print_all_deadlocks": "ON"}
+            ) as made:
                 yield made
             return
     found = find_postgres()
