@@ -13,7 +13,7 @@ SERVERS := .venv-servers
 DOCS := .venv-docs
 # Over all cores, a class at a time: half of a test is a wait for a disk or a process. SPREAD= has them one by one.
 SPREAD := -n auto --dist loadscope
-EXTRAS := sqlite,postgres,fastapi,otel,prometheus
+EXTRAS := sqlite,postgres,mysql,fastapi,otel,prometheus
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 # A name may be there and not run, as a version manager's shim: so each is tried.

@@ -9,8 +9,8 @@ from sqlalchemy.pool import NullPool
 
 from fastjobs.core.claiming import Claimable
 from fastjobs.core.job import NewJob
-from fastjobs.stores.sql.dialects.postgres import on_loop
-from fastjobs.stores.sql.dialects.postgres.clock import EVERY, SECOND, ServerClock
+from fastjobs.stores.sql.server import on_loop
+from fastjobs.stores.sql.server.clock import EVERY, SECOND, ServerClock
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock
 from tests.databases.postgres import Database

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from fastjobs.core.claiming import Claimable, Claimed
+from fastjobs.core.claiming import Claimed
 from fastjobs.core.job import Job
 from fastjobs.stores.sql.dialects.postgres.functions import EXHAUSTED, JOB
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
+from fastjobs.stores.sql.server.wanted import Wanted, by_priority
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.links import Link
@@ -24,20 +25,6 @@ _MOST = (1 << 31) - 1
 _new: Callable[[type[Job], tuple[Any, ...]], Job] = cast("Any", tuple).__new__
 _ID, _RUN_AT = itemgetter(1), itemgetter(4)
 """Of a row of the answer."""
-
-
-class Wanted(NamedTuple):
-    """What a claim was asked."""
-
-    kinds: tuple[Claimable, ...]
-    limit: int
-    ahead: int
-    others: Claimable | None
-
-    @property
-    def terms(self) -> tuple[Claimable, ...]:
-        """Of each kind, and of the others."""
-        return self.kinds if self.others is None else (*self.kinds, self.others)
 
 
 class Floors:
@@ -168,7 +155,7 @@ class Asked:
             elif what == EXHAUSTED:
                 exhausted.append(job)
         if len(jobs) > 1:
-            _by_priority(jobs, self._terms, self._others)
+            by_priority(jobs, self._terms, self._others)
         next_at, gone, again = summary[1], summary[5], bool(summary[7])
         if limit and self._full:
             floors.met(gone, now, self._forgets)
@@ -184,13 +171,3 @@ class Asked:
             if short and not self._full:
                 next_in = look_in if next_in is None else min(next_in, look_in)
         return Claimed(jobs=jobs, exhausted=exhausted, again=again, next_in=next_in, now=now)
-
-
-def _by_priority(jobs: list[Job], terms: dict[str, Claimable], others: Claimable | None) -> None:
-    priorities = {term.priority for term in terms.values()}
-    if others is not None:
-        priorities.add(others.priority)
-    if len(priorities) > 1:
-        by_kind = {kind: term.priority for kind, term in terms.items()}
-        rest = 0 if others is None else others.priority
-        jobs.sort(key=lambda job: -by_kind.get(job.kind, rest))
