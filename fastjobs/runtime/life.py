@@ -307,10 +307,11 @@ class Life:
                 self.feed.due_in(mark.kind_for / SECOND)
             elif isinstance(mark, TryAgain | GiveBack):
                 self.feed.due_in((mark.after or 0) / SECOND)
-            at_once = ended.run.kind.options.at_once
-            # Where all places of its kind are taken here, as by the claim that went with the mark, there's no next.
-            if at_once is None or self._places[ended.run.kind.name] < at_once:
+            if ended.run.kind.options.at_once is None:
                 self._next(ended)
+            else:
+                # In the loop's next turn: the claim that went with the mark may be answered in this one.
+                self.loop.call_soon(self._next_if_room, ended)
         owed = self._teller.ended(ended, kept, resent)
         if owed is not None:
             self._workers.offer(owed)
@@ -319,6 +320,12 @@ class Life:
         """A job's end is kept: of a kind that runs so many at once, or a value at a time, the next may run."""
         if self._handled.lets_next(ended.run.kind) and not self.feed.stopping:
             self.feed.wake()
+
+    def _next_if_room(self, ended: Ended[Run]) -> None:
+        """As `_next`, unless all places of its kind are taken here, as by the claim that went with the mark."""
+        at_once = ended.run.kind.options.at_once
+        if at_once is None or self._places[ended.run.kind.name] < at_once:
+            self._next(ended)
 
     def _let_go(self, run: Run) -> bool:
         """The run is held here no more; answers whether it was."""
