@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LIMIT = 60.0
 """Seconds that all checks may take; one that reads a whole file with --deep may take longer."""
-_PACKAGES = ("SQLAlchemy", "aiosqlite", "asyncpg", "psycopg")
+_PACKAGES = ("SQLAlchemy", "aiosqlite", "asyncpg", "psycopg", "asyncmy", "aiomysql", "PyMySQL")
 
 
 def add(commands: Commands) -> None:

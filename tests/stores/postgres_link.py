@@ -18,6 +18,7 @@ from fastjobs.stores.sql.dialects.postgres import claim, marks, push
 from fastjobs.stores.sql.dialects.postgres.kinds import make_kinds
 from fastjobs.stores.sql.dialects.postgres.links import Link
 from fastjobs.stores.sql.dialects.postgres.statements import Statements, make_statements
+from fastjobs.stores.sql.server.floors import Floors
 from fastjobs.stores.sql.server.wanted import Wanted
 from fastjobs.stores.sql.tables import Tables, make_tables
 from tests.databases.postgres import Database
@@ -46,7 +47,7 @@ class Hot:
         self.connection = connection
         self.statements: Statements = make_statements(tables or make_tables())
         self.kinds = make_kinds(tables or make_tables(), self.statements)
-        self.floors = claim.Floors()
+        self.floors = Floors()
         self.now = NOW
         self.met = 0
         """How many index entries of rows that are gone the last claim met."""

@@ -24,9 +24,9 @@ from fastjobs.store import Ender, SyncEnder
 from fastjobs.stores.sql.dialects.postgres import keyed as postgres_keyed
 from fastjobs.stores.sql.dialects.postgres.statements import channel
 from fastjobs.stores.sql.dialects.sqlite import files, keyed
-from fastjobs.stores.sql.operations import has_keys, row_id
 from fastjobs.stores.sql.raw import Driver, RawAsync, RawSync
 from fastjobs.stores.sql.tables import Tables
+from fastjobs.stores.sql.values import has_keys, row_id
 from fastjobs.stores.sql.waking import call_around
 
 if TYPE_CHECKING:

@@ -90,10 +90,21 @@ class Kinds(Generic[L]):
         """Whether there are any to be tried again."""
         return bool(self._owed)
 
-    def note_within(self, engine: Engine, connection: Connection, kinds: Sequence[str], now: int) -> None:
-        """The same for a push through this connection of the app's, where SQLAlchemy may do I/O."""
+    def note_within(
+        self,
+        engine: Engine,
+        connection: Connection,
+        kinds: Sequence[str],
+        now: int,
+        *,
+        may_look: bool = True,
+    ) -> None:
+        """The same for a push through this connection of the app's, where SQLAlchemy may do I/O.
+
+        `may_look`: whether that transaction sees into the table.
+        """
         unknown = [kind for kind in kinds if kind not in self._known]
-        new = operations.new_kinds(connection, self._tables, unknown) if unknown else []
+        new = operations.new_kinds(connection, self._tables, unknown) if unknown and may_look else unknown
         if not new:
             return
         # A row in the app's transaction is what others wait for until it ends; and at REPEATABLE READ one that came

@@ -6,6 +6,7 @@ pool from then on.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -89,7 +90,9 @@ class Opened:
         try:
             self._engine.dialect.do_close(self.dbapi)
         except Exception:
-            self._engine.dialect.do_terminate(self.dbapi)
+            # PyMySQL's raises for one that is closed.
+            with contextlib.suppress(Exception):
+                self._engine.dialect.do_terminate(self.dbapi)
 
     def in_transaction(self, work: Callable[[Connection], _T]) -> _T:
         """Does the work in a transaction, committed after it."""

@@ -32,12 +32,14 @@ _random = SystemClock().random
 class OnLoop(Generic[L]):
     """The links of one store on one loop. It's made inside of it, and closes itself as `asyncio.run` ends."""
 
-    def __init__(self, open_link: Callable[[], Awaitable[L]], clock: ServerClock, pids: set[int]) -> None:
+    def __init__(
+        self, open_link: Callable[[], Awaitable[L]], clock: ServerClock, pids: set[int], links: int = LINKS
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self._open_link = open_link
         self._clock = clock
         self._pids = pids
-        self._room = asyncio.Semaphore(LINKS)
+        self._room = asyncio.Semaphore(links)
         self._idle: list[L] = []
         self._busy: set[L] = set()
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from fastjobs.store import Cancelled
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
-from fastjobs.stores.sql.operations import chunks, claimed_row, row_id
 from fastjobs.stores.sql.server.on_loop import OnLoop
+from fastjobs.stores.sql.values import chunks, claimed_row, row_id
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.links import Link

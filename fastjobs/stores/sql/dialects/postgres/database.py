@@ -22,7 +22,7 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.job import Alike, NewJob
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
 from fastjobs.store import Cancelled, Places, Run, Throttled
-from fastjobs.stores.sql import forks, operations
+from fastjobs.stores.sql import forks, values
 from fastjobs.stores.sql.dialects.postgres import acting, marks, push, schedules, throttles
 from fastjobs.stores.sql.dialects.postgres import claim as claiming
 from fastjobs.stores.sql.dialects.postgres.kinds import make_kinds
@@ -32,6 +32,7 @@ from fastjobs.stores.sql.dialects.postgres.notifying import Notifier
 from fastjobs.stores.sql.dialects.postgres.opening import check_engine, hurry, link_opener
 from fastjobs.stores.sql.dialects.postgres.statements import make_statements
 from fastjobs.stores.sql.server.clock import ServerClock
+from fastjobs.stores.sql.server.floors import Floors
 from fastjobs.stores.sql.server.gathering import Beside, Gathering
 from fastjobs.stores.sql.server.keyed_pushes import KeyedPushes
 from fastjobs.stores.sql.server.on_loop import OnLoop
@@ -145,7 +146,7 @@ class Postgres:
         )
         self._clock = ServerClock(clock)
         self._kinds = make_kinds(tables, self.statements)
-        self._floors = claiming.Floors()
+        self._floors = Floors()
         self._freed: deque[tuple[str, bytes]] = deque()
         """Keys whose jobs have ended in a transaction of the app's, for which others may have parked meanwhile."""
         self._lock = threading.Lock()
@@ -179,7 +180,7 @@ class Postgres:
         if not jobs:
             return []
         here = await self._ready()
-        return await (here.keyed if operations.has_keys(jobs) else here.gathering).push(jobs)
+        return await (here.keyed if values.has_keys(jobs) else here.gathering).push(jobs)
 
     async def send(self, here: _Here, link: Link, jobs: Sequence[NewJob]) -> list[str | None]:
         """Sends one statement's worth of jobs."""
@@ -270,7 +271,7 @@ class Postgres:
             await self._kinds.note(link, limited, self.now())
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]:
-        marks.check(some)
+        values.check_marks(some)
         here = await self._ready()
         return await here.pairing.mark(list(some))
 

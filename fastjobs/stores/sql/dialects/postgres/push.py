@@ -10,7 +10,7 @@ from fastjobs.core.job import Alike, NewJob
 from fastjobs.stores.sql.dialects.postgres import keyed
 from fastjobs.stores.sql.dialects.postgres.claim import Asked
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
-from fastjobs.stores.sql.operations import has_keys, rows_of
+from fastjobs.stores.sql.values import has_keys, rows_of
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.links import Link
