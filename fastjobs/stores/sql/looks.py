@@ -88,21 +88,21 @@ def make_looks(tables: Tables, dialect: str) -> Looks:
     is_sqlite, is_mysql, is_postgres = dialect == "sqlite", dialect in MYSQL, dialect == "postgresql"
     quote = "`" if is_mysql else '"'
     schema = f"{quote}{tables.schema}{quote}." if tables.schema else ""
-    jobs, kinds, slots = (
-        f"{schema}{quote}{table.name}{quote}" for table in (tables.jobs, tables.kinds, tables.slots)
-    )
-
-    def by(index: str) -> str:
-        if is_mysql:
-            return f" FORCE INDEX (`{tables.prefix}jobs_due`)"
-        return f' INDEXED BY "{tables.prefix}jobs_{index}"' if is_sqlite else ""
-
-    by_ready, by_held, by_busy, by_parked = map(by, ("ready", "held", "busy", "parked"))
-    by_failed, by_failed_kind = map(by, ("failed", "failed_kind"))
-    by_id, join = (" FORCE INDEX (PRIMARY)", "STRAIGHT_JOIN") if is_mysql else ("", "JOIN")
-    run_at, held_until, failed_at = (
-        ("j.due",) * 3 if is_mysql else ("j.run_at", "j.held_until", "j.failed_at")
-    )
+    jobs = f"{schema}{quote}{tables.jobs.name}{quote}"
+    kinds = f"{schema}{quote}{tables.kinds.name}{quote}"
+    slots = f"{schema}{quote}{tables.slots.name}{quote}"
+    by_due = f" FORCE INDEX (`{tables.prefix}jobs_due`)" if is_mysql else ""
+    by_ready = f' INDEXED BY "{tables.prefix}jobs_ready"' if is_sqlite else by_due
+    by_held = f' INDEXED BY "{tables.prefix}jobs_held"' if is_sqlite else by_due
+    by_busy = f' INDEXED BY "{tables.prefix}jobs_busy"' if is_sqlite else by_due
+    by_parked = f' INDEXED BY "{tables.prefix}jobs_parked"' if is_sqlite else by_due
+    by_failed = f' INDEXED BY "{tables.prefix}jobs_failed"' if is_sqlite else by_due
+    by_failed_kind = f' INDEXED BY "{tables.prefix}jobs_failed_kind"' if is_sqlite else by_due
+    by_id = " FORCE INDEX (PRIMARY)" if is_mysql else ""
+    join = "STRAIGHT_JOIN" if is_mysql else "JOIN"
+    run_at = "j.due" if is_mysql else "j.run_at"
+    held_until = "j.due" if is_mysql else "j.held_until"
+    failed_at = "j.due" if is_mysql else "j.failed_at"
     payload = "substr(j.payload, 1, :cut)"
     size = "length(CAST(j.payload AS BLOB))" if is_sqlite else "octet_length(j.payload)"
 
@@ -190,12 +190,14 @@ def make_looks(tables: Tables, dialect: str) -> Looks:
             f"{holds} AND {held_until} = :at AND j.id > :last {held_order}",
             f"{holds} AND {held_until} > :at {held_order}",
         )
-        older = (
-            f"AND {failed_at} = :at AND j.id < :last {failed_order}",
-            f"AND {failed_at} < :at {failed_order}",
+        failed_after = (
+            f"{fails} AND {failed_at} = :at AND j.id < :last {failed_order}",
+            f"{fails} AND {failed_at} < :at {failed_order}",
         )
-        failed_after = tuple(f"{fails} {each}" for each in older)
-        kind_after = tuple(f"{kind_fails} AND {its_kind} {each}" for each in older)
+        kind_after = (
+            f"{kind_fails} AND {its_kind} AND {failed_at} = :at AND j.id < :last {kind_order}",
+            f"{kind_fails} AND {its_kind} AND {failed_at} < :at {kind_order}",
+        )
     looks = Looks(
         counts=_typed(counts),
         job=_typed(job),

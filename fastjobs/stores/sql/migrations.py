@@ -61,6 +61,8 @@ def ddl(tables: Tables, dialect_name: str) -> list[str]:
 
 def found_version(connection: Connection, tables: Tables) -> int:
     """The version of the tables that are there; 0 where there are none."""
+    if connection.dialect.name in MYSQL:
+        making.check_database(connection, tables)
     try:
         if not inspect(connection).has_table(tables.version.name, schema=tables.schema):
             return 0
@@ -135,6 +137,7 @@ def _step_by_step(connection: Connection, tables: Tables) -> None:
         for version in range(found + 1, latest() + 1):
             STEPS[version](connection, tables)
             connection.execute(tables.version.update().values(version=version))
+            making.keep(connection)
         log.info("upgraded the tables %s* from version %d to %d", tables.prefix, found, latest())
 
 

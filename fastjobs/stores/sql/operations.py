@@ -12,6 +12,7 @@ from sqlalchemy.exc import StatementError
 
 from fastjobs.core.job import NewJob
 from fastjobs.stores.sql.dialects.mysql import within as mysql
+from fastjobs.stores.sql.dialects.mysql.beside import Beside
 from fastjobs.stores.sql.dialects.postgres import keyed as postgres
 from fastjobs.stores.sql.dialects.postgres.keyed import Ended
 from fastjobs.stores.sql.dialects.sqlite import keyed as sqlite
@@ -22,7 +23,9 @@ from fastjobs.stores.sql.values import chunks, claimed_row, has_keys, row_id, ro
 _ZERO = literal_column("0", Integer)
 
 
-def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: int) -> list[str | None]:
+def push(
+    connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: int, beside: Beside | None = None
+) -> list[str | None]:
     """Inserts the jobs and answers their ids, in the same order; None for one that is there already."""
     if has_keys(jobs):
         if connection.dialect.name == "sqlite":
@@ -30,7 +33,7 @@ def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: in
         if connection.dialect.name == "postgresql":
             return postgres.push(connection, tables, jobs, now)
     if connection.dialect.name in MYSQL:
-        return mysql.push(connection, tables, jobs, now)
+        return mysql.push(connection, tables, jobs, now, beside)
     table = tables.jobs
     rows = [
         {"kind": kind, "payload": payload, "run_at": run_at, "created_at": created_at, "carried": carried}
@@ -62,7 +65,9 @@ def new_kinds(connection: Connection, tables: Tables, kinds: Iterable[str]) -> l
     return [kind for kind in wanted if kind not in there]
 
 
-def done(connection: Connection, tables: Tables, id: str, claim: int, now: int) -> Ended:
+def done(
+    connection: Connection, tables: Tables, id: str, claim: int, now: int, beside: Beside | None = None
+) -> Ended:
     """Removes a job that is done, and says whether the claim had it: the mark `Done`, in anyone's transaction."""
     row = claimed_row(id, claim)
     if row is None:
@@ -70,7 +75,7 @@ def done(connection: Connection, tables: Tables, id: str, claim: int, now: int) 
     if connection.dialect.name == "sqlite":
         return Ended(sqlite.through(connection, sqlite.done(sqlite.make_keyed(tables), *row, now)))
     if connection.dialect.name in MYSQL:
-        return mysql.done(connection, tables, *row, now)
+        return mysql.done(connection, tables, *row, now, beside)
     return postgres.done(connection, tables, *row, now)
 
 

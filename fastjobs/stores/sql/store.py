@@ -123,14 +123,22 @@ class SQLStore:
         """The statements that make the store's tables, as `fastjobs schema` prints them: for psql, sqlite3 or mysql."""
         return script(self._tables, self._engine.dialect.name)
 
-    async def examine(self, kinds: Collection[str] = (), *, deep: bool = False) -> list[Finding]:
-        """What `fastjobs doctor` says of the store's database; `kinds` are those that the app has.
+    async def examine(
+        self, kinds: Collection[str] = (), *, deep: bool = False, max_payload: int = 0
+    ) -> list[Finding]:
+        """What `fastjobs doctor` says of the store's database; `kinds` are those that the app has, and `max_payload`
+        the queue's.
 
         Nothing is written, and the store need not be open. `deep` reads the whole of a SQLite file, too. Raises
         StoreError or the driver's error where it can't connect.
         """
         return await examine(
-            self._engine, self._tables, kinds=kinds, synchronous=self._synchronous, deep=deep
+            self._engine,
+            self._tables,
+            kinds=kinds,
+            synchronous=self._synchronous,
+            deep=deep,
+            max_payload=max_payload,
         )
 
     def missing_file(self) -> str | None:

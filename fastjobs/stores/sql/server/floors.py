@@ -40,6 +40,10 @@ class Floors:
         # A clock that was set back must not put it off.
         return self._until is None or not now < self._until <= now + FULL_EACH
 
+    def is_used(self) -> bool:
+        """Whether the last claim that looked at all, and had no `forget` since, has met many."""
+        return self._until is not None
+
     def of(self, kind: str) -> int:
         """Where the walk of the kind begins, in a claim that doesn't look at all."""
         return self._at.get(kind, LOWEST)
@@ -58,6 +62,10 @@ class Floors:
         for job in jobs:
             if job.run_at > self._at.get(job.kind, LOWEST):
                 self._at[job.kind] = job.run_at
+
+    def saw(self, kind: str, first: int) -> None:
+        """Has the kind's walk begin at its first job, as a look has just found it."""
+        self._at[kind] = first
 
     def emptied(self, kinds: list[str], now: int) -> None:
         """Has the walks begin now: of these kinds nothing is left that's due."""

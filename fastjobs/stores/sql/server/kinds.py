@@ -90,21 +90,20 @@ class Kinds(Generic[L]):
         """Whether there are any to be tried again."""
         return bool(self._owed)
 
-    def note_within(
-        self,
-        engine: Engine,
-        connection: Connection,
-        kinds: Sequence[str],
-        now: int,
-        *,
-        may_look: bool = True,
-    ) -> None:
-        """The same for a push through this connection of the app's, where SQLAlchemy may do I/O.
+    def unknown(self, kinds: Iterable[str]) -> list[str]:
+        """Those of the kinds of which it isn't known that they have a row."""
+        with self._lock:
+            return sorted({*kinds} - self._known)
 
-        `may_look`: whether that transaction sees into the table.
-        """
+    def are_there(self, kinds: Iterable[str]) -> None:
+        """These have a row, and it's committed."""
+        with self._lock:
+            self._known.update(kinds)
+
+    def note_within(self, engine: Engine, connection: Connection, kinds: Sequence[str], now: int) -> None:
+        """The same for a push through this connection of the app's, where SQLAlchemy may do I/O."""
         unknown = [kind for kind in kinds if kind not in self._known]
-        new = operations.new_kinds(connection, self._tables, unknown) if unknown and may_look else unknown
+        new = operations.new_kinds(connection, self._tables, unknown) if unknown else []
         if not new:
             return
         # A row in the app's transaction is what others wait for until it ends; and at REPEATABLE READ one that came

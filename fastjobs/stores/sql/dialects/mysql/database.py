@@ -24,12 +24,13 @@ from fastjobs.store import Cancelled, Places, Run, Throttled
 from fastjobs.stores.sql import forks, values
 from fastjobs.stores.sql.dialects.mysql import acting, keyed, marks, push, schedules, throttles, upkeep
 from fastjobs.stores.sql.dialects.mysql import claim as claiming
+from fastjobs.stores.sql.dialects.mysql.beside import Beside
 from fastjobs.stores.sql.dialects.mysql.kinds import make_kinds
 from fastjobs.stores.sql.dialects.mysql.link import CLOCK, Link
-from fastjobs.stores.sql.dialects.mysql.listening import Listening
+from fastjobs.stores.sql.dialects.mysql.listening import Listening, ring
 from fastjobs.stores.sql.dialects.mysql.opening import check_engine, hurry, link_opener, name_of
 from fastjobs.stores.sql.dialects.mysql.statements import make_statements
-from fastjobs.stores.sql.dialects.mysql.steps import Steps
+from fastjobs.stores.sql.dialects.mysql.steps import Found, Step, Steps, aside
 from fastjobs.stores.sql.server.clock import ServerClock
 from fastjobs.stores.sql.server.floors import Floors
 from fastjobs.stores.sql.server.gathering import Gathering
@@ -124,6 +125,7 @@ class MySQL:
         )
         self._clock = ServerClock(clock)
         self._kinds = make_kinds(tables)
+        self.beside = Beside(engine, self._kinds, self._read)
         self._floors = Floors()
         self._freed: deque[keyed.Key] = deque()
         """Keys whose jobs have ended in a transaction of the app's, for which others may have parked meanwhile."""
@@ -151,6 +153,7 @@ class MySQL:
                 # Whoever opens it again may have made the database anew.
                 self._presence.forget()
                 self._kinds.forget()
+                self.beside.close()
         if here is not None:
             await here.close()
 
@@ -282,7 +285,12 @@ class MySQL:
         if not ids:
             return []
         here = await self._ready()
-        return await acting.cancel(here.on_loop, self.statements, ids, self.now, self._floors.forget)
+
+        def woke() -> None:
+            self._floors.forget()
+            self.tell_soon()
+
+        return await acting.cancel(here.on_loop, self.statements, ids, self.now, woke)
 
     async def progress(self, reports: Sequence[tuple[str, int, str]]) -> None:
         if reports:
@@ -323,7 +331,8 @@ class MySQL:
         return await here.on_loop.use(lambda link: link.look(work))
 
     def tell_soon(self) -> None:
-        """Nothing: nothing notifies here, and the others look."""
+        """Has the others hear, who look for new jobs only, of one that may be claimed again."""
+        self._do(self._here(), lambda link: ring(link, self.statements))
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
@@ -339,8 +348,8 @@ class MySQL:
         """
         if self._clock.is_due():
             self._clock.measure_sync(lambda: int(connection.execute(text(CLOCK)).scalar_one()))
-        were_made = self._presence.see_within(connection)
-        self._kinds.note_within(self._engine, connection, kinds, self.now(), may_look=not were_made)
+        # The kinds are noted by the push itself.
+        self._presence.see_within(connection)
 
     def tell(self, connection: Connection) -> Callable[[], None] | None:
         """Nothing: nothing notifies here, and the others look."""
@@ -362,6 +371,10 @@ class MySQL:
 
     def now(self) -> int:
         return self._clock.now()
+
+    async def _read(self, step: Step) -> Found:
+        here = await self._ready()
+        return await here.on_loop.use(lambda link: link.ask(aside(step)))
 
     def _running(self) -> list[_Here]:
         with self._lock:

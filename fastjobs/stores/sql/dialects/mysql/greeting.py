@@ -22,9 +22,10 @@ _SETTINGS = (
     "wsrep_cluster_address",
 )
 _SESSION = (
-    # A row that doesn't fit is to be an error, whatever the server's default is. The drivers quote with backslashes.
-    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
-    "NO_ENGINE_SUBSTITUTION',"
+    # A row that doesn't fit is to be an error, whatever the server's default is. The drivers quote with backslashes,
+    # and SQLAlchemy its names as the server has it by default.
+    "SET SESSION sql_mode = CONCAT(IF(FIND_IN_SET('ANSI_QUOTES', @@SESSION.sql_mode), 'ANSI_QUOTES,', ''),"
+    " 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'),"
     f" innodb_lock_wait_timeout = {int(LOCK_WAIT)}, lock_wait_timeout = 30"
 )
 
@@ -73,12 +74,12 @@ class Greeting(NamedTuple):
             )
 
 
-def greet() -> Steps[Greeting]:
-    """Asks the server, makes the session one for the queue's own statements, and checks what was said."""
+def ask() -> Steps[Greeting]:
+    """Asks the server."""
     found = yield Step("SHOW VARIABLES WHERE Variable_name IN %s", (_SETTINGS,))
     said = {str(name): str(value) for name, value in found.rows}
     found = yield Step("SELECT CONNECTION_ID(), DATABASE()")
-    greeting = Greeting(
+    return Greeting(
         pid=int(found.rows[0][0]),
         version=said["version"],
         packet=int(said["max_allowed_packet"]),
@@ -87,6 +88,11 @@ def greet() -> Steps[Greeting]:
         charset=said["character_set_client"],
         is_galera=said.get("wsrep_on") == "ON" and bool(said.get("wsrep_cluster_address")),
     )
+
+
+def greet() -> Steps[Greeting]:
+    """Asks the server, checks what it says, and makes the session one for the queue's own statements."""
+    greeting = yield from ask()
     greeting.check()
     yield Step(_SESSION)
     return greeting

@@ -51,11 +51,12 @@ def take_slots(texts: Statements, slots: Sequence[Slot], now: int) -> Steps[set[
     return won
 
 
-def promote(texts: Statements, keys: Collection[Key]) -> Steps[bool]:
+def promote(texts: Statements, keys: Collection[Key], *, looks_on: bool = True) -> Steps[bool]:
     """Has the earliest parked job of each of these keys wait again, and says whether there was one.
 
     Called once the key was let go, so that it sees who parked meanwhile. Those that someone has locked are passed over:
-    the sweep finds them. To wake one too many does no harm: the next claim parks it again.
+    the sweep finds them. To wake one too many does no harm: the next claim parks it again. `looks_on`: whether the next
+    is looked for then, which at REPEATABLE READ locks where others insert.
     """
     woken: list[int] = []
     for some in _chunks(sorted(keys)):
@@ -67,7 +68,7 @@ def promote(texts: Statements, keys: Collection[Key]) -> Steps[bool]:
         locked = {row[0] for row in (yield Step(texts.lock_parked, (ids,))).rows}
         woken.extend(locked)
         for id, kind, key in found.rows:
-            if id not in locked:
+            if id not in locked and looks_on:
                 woken.extend(row[0] for row in (yield Step(texts.next_parked, (kind, bytes(key)))).rows)
     if woken:
         yield Step(texts.wake, (tuple(woken),))
@@ -78,6 +79,15 @@ def keep_names(texts: Statements, kept: Iterable[tuple[bytes | None, int | None]
     """Keeps names of jobs that have ended taken for as long as each was to be."""
     for name, keep in sorted((name, keep) for name, keep in kept if name is not None and keep):
         yield Step(texts.keep_name, (bytes(name), now + keep))
+
+
+def keep_name_within(texts: Statements, name: bytes, until: int) -> Steps[None]:
+    """Keeps a name taken until then. An INSERT that met its row would lock names beside it at REPEATABLE READ."""
+    is_there = (yield Step(texts.name_row, (name,), verified=True)).rows
+    if is_there and (yield Step(texts.lock_name, (name,))).rows:
+        yield Step(texts.keep_longer, (until, name))
+    else:
+        yield Step(texts.keep_name, (name, until))
 
 
 def _chunks(keys: Sequence[Key]) -> Iterable[Sequence[Key]]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection
-
 from fastjobs.stores.sql.dialects.mysql.link import Link
-from fastjobs.stores.sql.dialects.mysql.opening import hurry
 from fastjobs.stores.sql.dialects.mysql.statements import Statements, make_statements
-from fastjobs.stores.sql.dialects.mysql.steps import Step, Steps, through
+from fastjobs.stores.sql.dialects.mysql.steps import Step, Steps
 from fastjobs.stores.sql.server.kinds import Kinds, Ways
 from fastjobs.stores.sql.tables import Tables
 
@@ -25,12 +22,6 @@ class _Ways(Ways[Link]):
 
     async def insert(self, link: Link, kinds: Sequence[str], now: int) -> None:
         await link.transact(self._insert(kinds, now))
-
-    def insert_within(self, connection: Connection, kinds: Sequence[str], now: int) -> None:
-        through(connection, self._insert(kinds, now))
-
-    def hurry(self, connection: Connection) -> None:
-        hurry(connection)
 
     def _insert(self, kinds: Sequence[str], now: int) -> Steps[None]:
         rows = ", ".join(["(%s, %s)"] * len(kinds))

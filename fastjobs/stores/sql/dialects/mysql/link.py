@@ -1,6 +1,7 @@
 """The links to MySQL and MariaDB: one for an AsyncEngine on the loop, one for a sync Engine in a thread of its own.
 
 Both take steps through SQLAlchemy's adapted connection of whichever driver, in autocommit but for transactions.
+Longer than 300 lines, as the two are the same but for where they run, and beside each other it's seen that they are.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Link(server.Link, Protocol):
         ...
 
 
-class _Wire:
+class Wire:
     """One connection, used where SQLAlchemy's sync side may do I/O."""
 
     def __init__(self, engine: Engine) -> None:
@@ -100,6 +101,10 @@ class _Wire:
     def ask_the_time(self) -> int:
         return self.ask(_the_time())
 
+    def is_hung_up(self) -> bool:
+        """Whether the connection has ended, as far as is known here."""
+        return _is_hung_up(self.driver)
+
     def close(self) -> None:
         self._opened.close()
 
@@ -120,7 +125,7 @@ class _Answers:
 class AsyncLink(_Answers):
     """A link over asyncmy's or aiomysql's connection."""
 
-    def __init__(self, wire: _Wire) -> None:
+    def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self.greeting = wire.greeting
         self.pid = wire.greeting.pid
@@ -128,7 +133,7 @@ class AsyncLink(_Answers):
 
     @classmethod
     async def open(cls, engine: Engine) -> AsyncLink:
-        return cls(await greenlet_spawn(_Wire, engine))
+        return cls(await greenlet_spawn(Wire, engine))
 
     async def ask(self, steps: Steps[_T]) -> _T:
         return await self._spawn(lambda: self._wire.ask(steps))
@@ -175,7 +180,7 @@ class SyncLink(_Answers):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._wire: _Wire | None = None
+        self._wire: Wire | None = None
         self._thread = LinkThread("fastjobs mysql link", self._close)
         self.greeting: Greeting
         self.pid = 0
@@ -218,10 +223,10 @@ class SyncLink(_Answers):
         self._thread.end()
 
     def _open(self) -> None:
-        self._wire = wire = _Wire(self._engine)
+        self._wire = wire = Wire(self._engine)
         self.greeting, self.pid = wire.greeting, wire.greeting.pid
 
-    def _open_wire(self) -> _Wire:
+    def _open_wire(self) -> Wire:
         assert self._wire is not None
         return self._wire
 
@@ -290,12 +295,15 @@ def _cut(driver: Any) -> None:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         return
-    # Of a loop that is closed the transport ends nothing any more.
-    with (
-        contextlib.suppress(OSError, ValueError),
-        socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as same,
-    ):
-        same.shutdown(socket.SHUT_RDWR)
+    own = None if transport.is_closing() else transport.get_extra_info("socket")
+    if own is not None:
+        # Of a loop that is closed the transport ends nothing any more. uvloop's socket can but tell its number, which
+        # is another's once the transport is closed.
+        with (
+            contextlib.suppress(OSError, ValueError),
+            socket.socket(fileno=os.dup(own.fileno())) as same,
+        ):
+            same.shutdown(socket.SHUT_RDWR)
     with contextlib.suppress(RuntimeError):
         transport.abort()
     # Or the driver warns of a connection that nobody has closed.

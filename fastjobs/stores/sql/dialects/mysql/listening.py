@@ -21,6 +21,15 @@ SHORTEST, LONGEST = 0.03, 0.5
 _SLOWER = 1.25
 
 
+async def ring(link: Link, texts: Statements) -> None:
+    """Has all that listen hear of something, as of a pause's end: that gives no job a new id."""
+
+    def ring() -> Steps[None]:
+        yield Step(texts.ring)
+
+    await link.ask(ring())
+
+
 class Listening:
     """The looks of one loop, for all who listen there."""
 
@@ -32,7 +41,7 @@ class Listening:
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
-        """Calls `wake` when another instance may have pushed."""
+        """Calls `wake` when another instance may have pushed, or has rung."""
         self._wakes.append(wake)
         if self._task is None:
             self._task = self._here.begin(self._look_on())
@@ -62,9 +71,8 @@ class Listening:
                 last = found
             await asyncio.sleep(wait)
 
-    def _news(self) -> Steps[int]:
-        found = yield Step(self._texts.news)
-        return int(found.rows[0][0]) if found.rows else 0
+    def _news(self) -> Steps[tuple[object, ...]]:
+        return tuple((yield Step(self._texts.news)).rows[0])
 
     def _wake(self) -> None:
         for wake in list(self._wakes):

@@ -5,6 +5,7 @@ What is missing is made, so that after a kill in the middle the next one makes t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -20,26 +21,44 @@ from fastjobs.stores.sql.tables import Tables, indexes
 
 _PATIENCE = 60
 """Seconds that one waits for another who makes the tables."""
-_NO_DATABASE, _UNKNOWN_DATABASE = 1046, 1049
+_UNKNOWN_DATABASE = 1049
 _IS_THERE, _UNKNOWN_COLUMN, _NO_TABLE_OF_ITS_OWN = 1050, 1054, 1347
 
 
 @contextmanager
 def alone(connection: Connection, tables: Tables) -> Generator[None, None, None]:
     """Has one process at a time be in the block, of those with tables of these names in this database."""
-    database = tables.schema or connection.execute(text("SELECT DATABASE()")).scalar_one()
+    database = tables.schema or connection.dialect.default_schema_name
     named = blake2b(f"{database} {tables.prefix}".encode(), digest_size=16).hexdigest()
     values = {"name": f"fastjobs {named}", "patience": _PATIENCE}
+    # What this transaction has looked at it keeps locked, and whoever makes the tables now would wait for that.
+    keep(connection)
     # A server has these locks for all its databases, and lets one go where its connection ends.
     if connection.execute(text("SELECT GET_LOCK(:name, :patience)"), values).scalar_one() != 1:
         raise StoreError(
             f"another process has been making the queue's tables for {_PATIENCE} s, or hangs as it does: start again"
             " once it's done"
         )
+    release = text("SELECT RELEASE_LOCK(:name)")
     try:
         yield
-    finally:
-        connection.execute(text("SELECT RELEASE_LOCK(:name)"), values)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            connection.execute(release, values)
+        raise
+    keep(connection)
+    connection.execute(release, values)
+
+
+def keep(connection: Connection) -> None:
+    """Commits what isn't yet, as a row that was written behind what commits by itself."""
+    connection.exec_driver_sql("COMMIT")
+
+
+def check_database(connection: Connection, tables: Tables) -> None:
+    """Raises a StoreError where the connection is in no database."""
+    if tables.schema is None and connection.dialect.default_schema_name is None:
+        raise StoreError("the engine's URL names no database: write its name at the end, or give schema=")
 
 
 def make(connection: Connection, tables: Tables) -> None:
@@ -69,10 +88,6 @@ def tell(error: DBAPIError, tables: Tables, *, does: Literal["read", "make"]) ->
             f"the queue's tables {tables.prefix}* are missing or old, and the database's user may not make them: GRANT"
             " it CREATE, ALTER and INDEX on the database, or open the store once as a user who may"
         ) from error
-    if number == _NO_DATABASE:
-        raise StoreError(
-            "the engine's URL names no database: write its name at the end, or give schema="
-        ) from error
     if number == _UNKNOWN_DATABASE:
         raise StoreError(
             f"the server has no database {tables.schema!r}, and the queue makes none: CREATE DATABASE {tables.schema},"
@@ -98,7 +113,7 @@ def _foreign(tables: Tables, what: str) -> StoreError:
 
 def _send(connection: Connection, tables: Tables, statement: str) -> None:
     try:
-        connection.exec_driver_sql(statement.replace("%", "%%"))
+        connection.exec_driver_sql(statement)
     except DBAPIError as error:
         tell(error, tables, does="make")
         raise

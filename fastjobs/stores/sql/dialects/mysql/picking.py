@@ -17,7 +17,7 @@ _ROUNDS = 8
 """How often a claim looks for others in place of jobs it passed over, before it's to be asked again."""
 _PATIENT_ROUNDS = 4
 """After so many a claim leaves out the kinds whose jobs it parked: those that stand behind have their turn, too."""
-_BEHIND = 100
+_BEHIND = 200
 """How many more jobs are parked at a time, of kinds whose jobs stand behind others of their keys."""
 _ANY = (1 << 31) - 1
 
@@ -48,6 +48,8 @@ class Pick:
         self._others = limit if others is None else others
         """How many jobs of kinds that weren't named have room yet."""
         self._rooms: dict[str, int] = {}
+        self._floors: dict[str, int] = {}
+        """Where each kind's walk begins: past what a round has met, as the jobs it moved leave entries behind."""
         self._mine: set[tuple[str, bytes]] = set()
         """Keys that this claim has met: either it has a job of them, or someone else does."""
         self._last: tuple[str, bytes] | None = None
@@ -64,6 +66,7 @@ class Pick:
     def walk(self, lanes: Sequence[Lane]) -> Steps[None]:
         """Takes from these kinds' due jobs, all of one priority, until nothing more has room."""
         self._rooms.update((lane.kind.kind, lane.room) for lane in lanes)
+        self._floors.update((lane.kind.kind, lane.floor) for lane in lanes)
         more = True
         while more and not self.is_full():
             if self._rounds >= _ROUNDS:
@@ -100,7 +103,10 @@ class Pick:
         lanes = {lane.kind.kind: lane for lane, _ in some}
         rows: list[Sequence[Any]] = []
         for kind, quota in sorted(quotas.items()):
-            rows.extend((yield Step(self._texts.pick, self._due(lanes[kind], quota))).rows)
+            of_kind = (yield Step(self._texts.pick, self._due(lanes[kind], quota))).rows
+            if of_kind:
+                self._floors[kind] = of_kind[-1][3]
+                rows.extend(of_kind)
         rows.sort(key=lambda row: (row[3], row[0]))
         takes: list[Sequence[Any]] = []
         passed = False
@@ -129,7 +135,8 @@ class Pick:
     def _due(self, lane: Lane, quota: int) -> tuple[object, ...]:
         # With no worker free, only what needs none, and what is failed anyway.
         most_lost = _ANY if self._free > 0 else 0
-        return lane.kind.kind, lane.floor, self._now, most_lost, min(lane.kind.attempts, _ANY), quota
+        kind = lane.kind.kind
+        return kind, kind, self._floors[kind], self._now, most_lost, min(lane.kind.attempts, _ANY), quota
 
     def _quotas(self, some: Sequence[tuple[Lane, int]]) -> Steps[dict[str, int]]:
         """How many jobs of each kind are among the first, by a read without locks: locked are only those."""
@@ -193,7 +200,7 @@ class Pick:
             for kind in sorted({row[1] for row in losers}):
                 # Those that stand behind with the same keys, or there would be a round for each few of them.
                 keys = tuple(alone for of, alone in self._mine if of == kind)
-                values = kind, lanes[kind].floor, self._now, keys, _BEHIND
+                values = kind, kind, self._floors[kind], self._now, keys, _BEHIND
                 behind = [row[0] for row in (yield Step(self._texts.behind, values)).rows]
                 mine = {row[0] for row in takes}
                 more = tuple(id for id in behind if id not in mine)

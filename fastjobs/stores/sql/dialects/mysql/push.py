@@ -1,7 +1,9 @@
 """The push on MySQL and MariaDB, by the store's own links and through the app's transaction: the same steps.
 
 Nothing in the app's transaction takes a lock that a claim would wait for until that transaction ends: whether a key or
-a name is there already is read without one.
+a name is there already is read without one. The exception is a key that comes to be there between the read and the
+INSERT, or while the INSERT waits for another's transaction. Then the server locks it; its job is locked with it, so
+that claims and marks pass it over.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ def push(
     open transaction that pushes the same key or name; without it that's a KeyIsOpen.
     """
     if has_keys(jobs):
+        # All are looked at before the first is sent: of some that are too long the app's transaction is to have none.
+        _fitting([_row(job, now) for job in jobs], packet)
         if not waits:
             yield from _refuse_to_wait(texts, jobs)
-        return (yield from _push_keyed(texts, jobs, now, packet, step))
+        return (yield from _push_keyed(texts, jobs, now, packet, step, waits))
     return [str(id) for id in (yield from _insert(texts.insert, rows_of(jobs, now), packet, step))]
 
 
@@ -81,10 +85,12 @@ def _size(value: object) -> int:
 
 
 def _push_keyed(
-    texts: Statements, jobs: Sequence[NewJob], now: int, packet: int, step: int
+    texts: Statements, jobs: Sequence[NewJob], now: int, packet: int, step: int, waits: bool
 ) -> Steps[list[str | None]]:
+    there: set[keyed.Key] | None = None
     if not any(job.name is not None or job.latest for job in jobs):
-        told = yield from _push_together(texts, jobs, now, packet, step)
+        there = yield from _there(texts, jobs)
+        told = yield from _push_together(texts, jobs, now, packet, step, there)
         if told is not None:
             return told
     # By kind and key, so that no two pushes of the same keys wait for each other; those with names in their own order.
@@ -93,7 +99,10 @@ def _push_keyed(
         order.sort(key=lambda nth: (jobs[nth].kind, jobs[nth].key or b"", nth))
     ids: list[str | None] = [None] * len(jobs)
     for nth in order:
-        ids[nth] = yield from _push_one(texts, jobs[nth], now, packet, step)
+        job = jobs[nth]
+        # One that wasn't there before is what the server has locked.
+        is_locked = there is not None and job.key is not None and (job.kind, job.key) not in there
+        ids[nth] = yield from _push_one(texts, job, now, packet, waits, is_locked)
     return ids
 
 
@@ -121,10 +130,8 @@ def _refuse_to_wait(texts: Statements, jobs: Sequence[NewJob]) -> Steps[None]:
                 raise KeyIsOpen
 
 
-def _push_together(
-    texts: Statements, jobs: Sequence[NewJob], now: int, packet: int, step: int
-) -> Steps[list[str | None] | None]:
-    """Inserts those whose keys don't wait, as a set; None where one of them came to wait just then: nothing is kept."""
+def _there(texts: Statements, jobs: Sequence[NewJob]) -> Steps[set[keyed.Key]]:
+    """Those keys of the jobs that wait already."""
     wanted: dict[str, set[bytes]] = {}
     for job in jobs:
         if job.key is not None:
@@ -133,14 +140,22 @@ def _push_together(
     for kind, keys in sorted(wanted.items()):
         some = sorted(keys)
         for at in range(0, len(some), TOGETHER):
-            found = yield Step(texts.waiting_keys, (kind, tuple(some[at : at + TOGETHER])))
+            found = yield Step(texts.waiting_keys, (kind, tuple(some[at : at + TOGETHER])), verified=True)
             there.update((kind, bytes(row[0])) for row in found.rows)
+    return there
+
+
+def _push_together(
+    texts: Statements, jobs: Sequence[NewJob], now: int, packet: int, step: int, there: set[keyed.Key]
+) -> Steps[list[str | None] | None]:
+    """Inserts those whose keys don't wait, as a set; None where one of them came to wait just then."""
     new: list[int] = []
+    taken = set(there)
     for nth, job in enumerate(jobs):
         if job.key is not None:
-            if (job.kind, job.key) in there:
+            if (job.kind, job.key) in taken:
                 continue
-            there.add((job.kind, job.key))
+            taken.add((job.kind, job.key))
         new.append(nth)
     ids: list[str | None] = [None] * len(jobs)
     at = 0
@@ -174,17 +189,27 @@ def _row(job: NewJob, now: int) -> tuple[object, ...]:
     )
 
 
-def _push_one(texts: Statements, job: NewJob, now: int, packet: int, step: int) -> Steps[str | None]:
+def _push_one(
+    texts: Statements, job: NewJob, now: int, packet: int, waits: bool, is_locked: bool
+) -> Steps[str | None]:
+    """`is_locked`: whether an INSERT before met the key."""
     name = None if job.name is None else job.name.encode()
-    if name is not None and (yield Step(texts.name_taken, (name, now, name))).rows:
-        return None
     while True:
+        if name is not None:
+            taken = [row[0] for row in (yield Step(texts.name_taken, (name, now, name), verified=True)).rows]
+            if taken:
+                if is_locked:
+                    yield from _lock(texts, taken)
+                return None
         if job.key is not None:
             found = yield Step(texts.waiting, (job.kind, job.key), verified=True)
             if found.rows:
+                id = found.rows[0][0]
+                if is_locked:
+                    yield from _lock(texts, [id])
                 if not job.latest:
                     return None
-                moved = yield from _move(texts, job, found.rows[0][0], now)
+                moved = yield from _move(texts, job, id, now, waits)
                 if moved is not None:
                     return moved
                 continue  # it was claimed meanwhile
@@ -194,16 +219,7 @@ def _push_one(texts: Statements, job: NewJob, now: int, packet: int, step: int) 
             raise KeyIsOpen
         if not found.is_duplicate:
             break
-        if name is not None and (yield Step(texts.name_taken, (name, now, name))).rows:
-            return None
-        if job.key is None:
-            # Its name: another transaction's job has it, which this one may not see yet.
-            return None
-        # Of the job that waits the server has locked the key now, until this transaction ends, and a claim of it would
-        # wait for that. With its row locked, too, claims pass it over.
-        found = yield Step(texts.waiting_locked, (job.kind, job.key))
-        if found.rows and not job.latest:
-            return None
+        is_locked = True
     if name is not None and (yield Step(texts.name_kept, (name, now), verified=True)).rows:
         # The job that had the name may have ended since the look of before.
         yield Step(texts.unpush, (found.id,))
@@ -211,7 +227,14 @@ def _push_one(texts: Statements, job: NewJob, now: int, packet: int, step: int) 
     return str(found.id)
 
 
-def _move(texts: Statements, job: NewJob, id: int, now: int) -> Steps[str | None]:
+def _lock(texts: Statements, ids: Sequence[int]) -> Steps[None]:
+    """Locks the rows of jobs whose keys or names the server has locked, as an INSERT met them."""
+    for id in ids:
+        if id:
+            yield Step(texts.lock, (id,))
+
+
+def _move(texts: Statements, job: NewJob, id: int, now: int, waits: bool) -> Steps[str | None]:
     """Gives the job that waits the new one's time; None where it waits no more."""
     rows: Sequence[Sequence[Any]] = (yield Step(texts.waiting_now, (id, job.key))).rows
     if not rows:
@@ -224,7 +247,7 @@ def _move(texts: Statements, job: NewJob, id: int, now: int) -> Steps[str | None
         yield Step(texts.move, (run_at, id))
     if state == READY and alone is not None and run_at > had:
         # It was to run, and its end to wake the next of its key.
-        yield from keyed.promote(texts, {(job.kind, bytes(alone))})
+        yield from keyed.promote(texts, {(job.kind, bytes(alone))}, looks_on=not waits)
     return str(id)
 
 

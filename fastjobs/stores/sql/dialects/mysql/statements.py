@@ -2,6 +2,9 @@
 
 Each index is named, so that no statistics, old or none, have a whole table read; and no text has a function whose use
 the server warns of, as two of the drivers ask for each warning.
+
+Longer than 300 lines, as it's one list: each statement is a line or two where it's said what it takes, and where it's
+built.
 """
 
 # ruff: noqa: S608 - the names in the texts are the tables' own, which were checked as they were made
@@ -29,11 +32,12 @@ class Statements:
     new_kinds_end: str
     known_kinds: str
     look: str
-    """kind, floor, kind, kind -> kind, held_until, paused, its first job's run_at, the first end of a hold"""
+    """kind, kind, floor, kind, kind -> kind, held_until, paused, the microsecond of the minute, its first job's run_at,
+    the first end of a hold, the microsecond after that"""
     look_low: str
-    """kind, floor, kind -> the same, None for the end of a hold"""
+    """kind, kind, floor, kind -> the same, None for the end of a hold"""
     heads: str
-    """kind, floor, now, most lost, its kind's attempts, how many -> run_at, id, kind; in brackets, for a UNION"""
+    """kind, kind, floor, now, most lost, its kind's attempts, how many -> run_at, id, kind; in brackets, for a UNION"""
     pick: str
     """As `heads` -> what a claim takes of a job, which is locked."""
     take: str
@@ -41,11 +45,11 @@ class Statements:
     exhaust: str
     """failed_at, error, id"""
     reap: str
-    """kind, now, how many -> id, alone_key, locked"""
+    """kind, kind, now, how many -> id, alone_key, locked"""
     reaped: str
     """ids"""
     held: str
-    """kind, now, the most to count -> how many are held"""
+    """kind, kind, now, the most to count -> how many are held"""
     lock_kinds: str
     """kinds, now -> those that are locked now and neither held back nor paused"""
     slot: str
@@ -65,7 +69,7 @@ class Statements:
     park: str
     """ids"""
     behind: str
-    """kind, floor, now, keys, how many -> id of jobs that wait with one of these keys, locked"""
+    """kind, kind, floor, now, keys, how many -> id of jobs that wait with one of these keys, locked"""
     first_parked: str
     """kind, key -> id, kind, key; in brackets, for a UNION"""
     next_parked: str
@@ -90,10 +94,10 @@ class Statements:
     """kind, held_until, first_seen"""
     waiting: str
     """kind, key -> id, run_at, when it was pushed first, alone_key, state"""
-    waiting_locked: str
-    """As `waiting`, and locked."""
     waiting_now: str
-    """id, key -> as `waiting_locked`"""
+    """id, key -> as `waiting`, and locked"""
+    lock: str
+    """id -> id, locked, unless someone else has it"""
     open_keys: str
     """kind, keys -> nothing, but for one that an open transaction has pushed: that is locked"""
     open_names: str
@@ -103,7 +107,7 @@ class Statements:
     move: str
     """run_at, id"""
     name_taken: str
-    """name, now, name -> a row where the name is taken"""
+    """name, now, name -> the id of the job that has it, 0 where it's taken though its job has ended"""
     name_kept: str
     """name, now -> a row where it's taken though its job has ended"""
     names_taken: str
@@ -112,6 +116,12 @@ class Statements:
     """id"""
     keep_name: str
     """name, until"""
+    name_row: str
+    """name -> a row where there is one, free or taken"""
+    lock_name: str
+    """name -> the same, locked, unless someone else has it"""
+    keep_longer: str
+    """until, name"""
     mine: str
     """id, claim -> kind, alone_key, name, keep_name"""
     mine_locked: str
@@ -133,7 +143,7 @@ class Statements:
     is_held: str
     """kind, key, now -> a row where a job holds the key"""
     old_failed: str
-    """kind, failed before, how many -> id, name, keep_name, locked"""
+    """kind, kind, failed before, how many -> id, name, keep_name, locked"""
     old_names: str
     """now, how many -> name, locked"""
     delete_names: str
@@ -171,9 +181,12 @@ class Statements:
     move_run: str
     """run_at, name"""
     news: str
-    """-> the highest id"""
-    step: str
-    """-> how far apart the connection's ids are, how many bytes a statement may have"""
+    """-> the highest id, how often the bell was rung"""
+    ring: str
+    """For what else the others are to hear of. The bell is the run of a schedule without a name, which no app has."""
+    session: str
+    """-> how far apart the connection's ids are, how many bytes a statement may have, its charsets, its isolation, its
+    database"""
 
 
 @lru_cache(maxsize=32)
@@ -189,16 +202,20 @@ def make_statements(tables: Tables) -> Statements:
     by_unique = f"FORCE INDEX (`{tables.prefix}jobs_unique`)"
     by_name = f"FORCE INDEX (`{tables.prefix}jobs_name`)"
     by_id = "FORCE INDEX (PRIMARY)"
+    # With `kind = …` the server may look up by kind and state alone, and read all of them for the few in the range.
+    of_kind = "kind >= %s AND kind <= %s"
     first = (
-        f"(SELECT j.due FROM {jobs} AS j {by_due} WHERE j.kind = %s AND j.state = 0 AND j.due >= %s"
-        " ORDER BY j.due LIMIT 1)"
+        f"(SELECT j.due FROM {jobs} AS j {by_due} WHERE j.kind >= %s AND j.kind <= %s AND j.state = 0"
+        " AND j.due >= %s ORDER BY j.kind, j.due LIMIT 1)"
     )
     ends = (
         f"(SELECT h.due FROM {jobs} AS h {by_due} WHERE h.kind = %s AND h.state = 1 ORDER BY h.due LIMIT 1)"
     )
+    # What is asked from left to right, row by row; unlike NOW it's the time at that moment.
+    at = "EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6))"
     due = (
-        f"FROM {jobs} {by_due} WHERE kind = %s AND state = 0 AND due >= %s AND due <= %s"
-        " AND (lost <= %s OR attempts >= %s) ORDER BY due, id LIMIT %s"
+        f"FROM {jobs} {by_due} WHERE {of_kind} AND state = 0 AND due >= %s AND due <= %s"
+        " AND (lost <= %s OR attempts >= %s) ORDER BY kind, due, id LIMIT %s"
     )
     plain = "kind, payload, run_at, created_at, carried"
     keyed = f"{plain}, own_key, unique_key, alone_key, first_push_at, name, keep_name"
@@ -212,8 +229,10 @@ def make_statements(tables: Tables) -> Statements:
         new_kinds=f"INSERT INTO {kinds} (kind, first_seen) VALUES ",
         new_kinds_end=f" ON DUPLICATE KEY UPDATE first_seen = {kinds}.first_seen",
         known_kinds=f"SELECT kind FROM {kinds} ORDER BY kind",
-        look=f"SELECT k.kind, k.held_until, k.paused, {first}, {ends} FROM {kinds} AS k WHERE k.kind = %s",
-        look_low=f"SELECT k.kind, k.held_until, k.paused, {first}, NULL FROM {kinds} AS k WHERE k.kind = %s",
+        look=f"SELECT k.kind, k.held_until, k.paused, {at}, {first}, {ends}, {at} FROM {kinds} AS k WHERE k.kind = %s",
+        look_low=(
+            f"SELECT k.kind, k.held_until, k.paused, {at}, {first}, NULL, {at} FROM {kinds} AS k WHERE k.kind = %s"
+        ),
         heads=f"(SELECT run_at, id, kind {due})",
         pick=(
             f"SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, stop_asked, alone_key {due}"
@@ -228,12 +247,12 @@ def make_statements(tables: Tables) -> Statements:
             " failed_at = %s, error = %s WHERE id = %s"
         ),
         reap=(
-            f"SELECT id, alone_key FROM {jobs} {by_due} WHERE kind = %s AND state = 1 AND due <= %s"
-            f" ORDER BY due, id LIMIT %s {LOCKED}"
+            f"SELECT id, alone_key FROM {jobs} {by_due} WHERE {of_kind} AND state = 1 AND due <= %s"
+            f" ORDER BY kind, due, id LIMIT %s {LOCKED}"
         ),
         reaped=f"UPDATE {jobs} {by_id} SET state = 0, held_until = 0, lost = lost + 1 WHERE id IN %s",
         held=(
-            f"SELECT COUNT(*) FROM (SELECT 1 FROM {jobs} {by_due} WHERE kind = %s AND state = 1 AND due > %s"
+            f"SELECT COUNT(*) FROM (SELECT 1 FROM {jobs} {by_due} WHERE {of_kind} AND state = 1 AND due > %s"
             " LIMIT %s) AS few"
         ),
         lock_kinds=(
@@ -265,8 +284,8 @@ def make_statements(tables: Tables) -> Statements:
         free_slots=(f"DELETE FROM {slots} WHERE kind = %s AND alone_key IN %s AND job_id IN %s"),
         park=f"UPDATE {jobs} {by_id} SET state = 2 WHERE id IN %s",
         behind=(
-            f"SELECT id FROM {jobs} {by_due} WHERE kind = %s AND state = 0 AND due >= %s AND due <= %s"
-            f" AND alone_key IN %s ORDER BY due, id LIMIT %s {LOCKED}"
+            f"SELECT id FROM {jobs} {by_due} WHERE {of_kind} AND state = 0 AND due >= %s AND due <= %s"
+            f" AND alone_key IN %s ORDER BY kind, due, id LIMIT %s {LOCKED}"
         ),
         first_parked=(
             f"(SELECT id, kind, parked_key FROM {jobs} {by_parked} WHERE kind = %s AND parked_key = %s"
@@ -301,17 +320,17 @@ def make_statements(tables: Tables) -> Statements:
             f" ON DUPLICATE KEY UPDATE held_until = GREATEST({kinds}.held_until, u.held_until)"
         ),
         waiting=by_key,
-        waiting_locked=f"{by_key} FOR UPDATE",
         waiting_now=f"{waiting % (by_id, 'id = %s AND unique_key = %s')} FOR UPDATE",
+        lock=f"SELECT id FROM {jobs} {by_id} WHERE id = %s {LOCKED}",
         open_keys=f"SELECT id FROM {jobs} {by_unique} WHERE kind = %s AND unique_key IN %s FOR UPDATE NOWAIT",
         open_names=f"SELECT id FROM {jobs} {by_name} WHERE name IN %s FOR UPDATE NOWAIT",
         waiting_keys=f"SELECT unique_key FROM {jobs} {by_unique} WHERE kind = %s AND unique_key IN %s",
         move=f"UPDATE {jobs} {by_id} SET run_at = %s WHERE id = %s",
         name_taken=(
-            f"SELECT 1 FROM {names} WHERE name = %s AND until > %s"
-            f" UNION ALL SELECT 1 FROM {jobs} {by_name} WHERE name = %s"
+            f"SELECT 0 FROM {names} {by_id} WHERE name = %s AND until > %s"
+            f" UNION ALL SELECT id FROM {jobs} {by_name} WHERE name = %s"
         ),
-        name_kept=f"SELECT 1 FROM {names} WHERE name = %s AND until > %s",
+        name_kept=f"SELECT 1 FROM {names} {by_id} WHERE name = %s AND until > %s",
         names_taken=(
             f"SELECT name FROM {names} {by_id} WHERE name IN %s AND until > %s"
             f" UNION ALL SELECT name FROM {jobs} {by_name} WHERE name IN %s"
@@ -321,6 +340,9 @@ def make_statements(tables: Tables) -> Statements:
             f"INSERT INTO {names} (name, until) SELECT u.name, u.until FROM (SELECT %s AS name, %s AS until) AS u"
             f" ON DUPLICATE KEY UPDATE until = GREATEST({names}.until, u.until)"
         ),
+        name_row=f"SELECT 1 FROM {names} {by_id} WHERE name = %s",
+        lock_name=f"SELECT 1 FROM {names} {by_id} WHERE name = %s {LOCKED}",
+        keep_longer=f"UPDATE {names} {by_id} SET until = GREATEST(until, %s) WHERE name = %s",
         mine=(
             f"SELECT kind, alone_key, name, keep_name FROM {jobs} {by_id}"
             " WHERE id = %s AND claim = %s AND state <> 3"
@@ -350,8 +372,8 @@ def make_statements(tables: Tables) -> Statements:
             " WHERE s.kind = %s AND s.alone_key = %s AND s.held_until > %s AND h.claim = s.claim AND h.state = 1"
         ),
         old_failed=(
-            f"SELECT id, name, keep_name FROM {jobs} {by_due} WHERE kind = %s AND state = 3 AND due < %s"
-            f" ORDER BY due, id LIMIT %s {LOCKED}"
+            f"SELECT id, name, keep_name FROM {jobs} {by_due} WHERE {of_kind} AND state = 3 AND due < %s"
+            f" ORDER BY kind, due, id LIMIT %s {LOCKED}"
         ),
         old_names=f"SELECT name FROM {names} WHERE until <= %s ORDER BY until LIMIT %s {LOCKED}",
         delete_names=f"DELETE FROM {names} WHERE name IN %s",
@@ -380,6 +402,18 @@ def make_statements(tables: Tables) -> Statements:
         run=f"SELECT run_at FROM {schedules} WHERE name = %s FOR UPDATE",
         first_run=f"INSERT INTO {schedules} (name, run_at) VALUES (%s, %s)",
         move_run=f"UPDATE {schedules} {by_id} SET run_at = %s WHERE name = %s",
-        news=f"SELECT id FROM {jobs} ORDER BY id DESC LIMIT 1",
-        step="SELECT @@SESSION.auto_increment_increment, @@SESSION.max_allowed_packet",
+        news=(
+            f"SELECT (SELECT id FROM {jobs} {by_id} ORDER BY id DESC LIMIT 1),"
+            f" (SELECT run_at FROM {schedules} {by_id} WHERE name = '')"
+        ),
+        ring=(
+            f"INSERT INTO {schedules} (name, run_at) VALUES ('', 1)"
+            f" ON DUPLICATE KEY UPDATE run_at = {schedules}.run_at + 1"
+        ),
+        # Either server takes what is the other's for a comment.
+        session=(
+            "SELECT @@SESSION.auto_increment_increment, @@SESSION.max_allowed_packet, @@SESSION.character_set_client,"
+            " @@SESSION.character_set_connection, /*!80000 @@SESSION.transaction_isolation */"
+            " /*M!100600 @@SESSION.tx_isolation */, DATABASE()"
+        ),
     )

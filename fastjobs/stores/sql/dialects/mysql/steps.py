@@ -6,8 +6,8 @@ connection. Placeholders are `%s`, as all three drivers have them; one for a tup
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, StatementError
@@ -18,6 +18,10 @@ from fastjobs.stores.sql.dialects.mysql.errors import CHANGED, DUPLICATE, code, 
 _T = TypeVar("_T")
 
 
+Where = Literal["here", "committed", "newest"]
+"""In the transaction itself; or beside it, where what is committed is seen, or also what nobody has committed yet."""
+
+
 class Step(NamedTuple):
     """One statement."""
 
@@ -26,7 +30,9 @@ class Step(NamedTuple):
     meets_others: bool = False
     """Whether it may meet a key that's there, or a lock that's had: then that is its answer, and no error."""
     verified: bool = False
-    """Whether rows that it answers must be true now: a transaction that reads as of its start asks another for it."""
+    """Whether what it reads must be true now, and not as of the transaction's start. What its first column says tells
+    the rows apart."""
+    where: Where = "here"
 
 
 class Found(NamedTuple):
@@ -40,6 +46,12 @@ class Found(NamedTuple):
 
 
 Steps = Generator[Step, Found, _T]
+Ask = Callable[[Step], Found]
+"""Takes one step."""
+
+_AS_IT_IS = "/*M!110402 SET STATEMENT innodb_snapshot_isolation = OFF FOR */ "
+"""Before a statement that locks: a MariaDB that has this setting takes a row for none of its own to change that another
+has changed since the transaction's start, as the marks of a job that runs do. Others take it for a comment."""
 
 
 def in_line(cursor: Any, steps: Steps[_T]) -> _T:
@@ -59,24 +71,74 @@ def in_line(cursor: Any, steps: Steps[_T]) -> _T:
         return answer
 
 
-def through(connection: Connection, steps: Steps[_T]) -> _T:
-    """Takes the steps in SQLAlchemy's transaction."""
+def through(connection: Connection, steps: Steps[_T], beside: Ask | None = None) -> _T:
+    """Takes the steps in SQLAlchemy's transaction, and those that are beside it by `beside`."""
+
+    def ask(step: Step) -> Found:
+        if step.where != "here" and beside is not None:
+            return beside(step)
+        try:
+            result = connection.exec_driver_sql(*sent(step))
+        except DBAPIError as error:
+            return answer_within(step, error)
+        found = result.fetchall() if result.returns_rows else ()
+        return Found(found, _id(result))
+
     try:
         step = next(steps)
         while True:
-            try:
-                result = connection.exec_driver_sql(*sent(step))
-            except DBAPIError as error:
-                step = steps.send(_answer(step, error))
-                continue
-            found = result.fetchall() if result.returns_rows else ()
-            step = steps.send(Found(found, _id(result)))
+            step = steps.send(ask(step))
     except StopIteration as end:
         answer: _T = end.value
         return answer
     except StatementError as error:
         error.hide_parameters = True  # its text would have the value, and goes to logs
         raise
+
+
+def seen_now(steps: Steps[_T]) -> Steps[_T]:
+    """The steps in a transaction that reads as of its start, or reads what nobody has committed.
+
+    What must be true now is read beside it: what is committed there, unless someone is removing or changing it; and
+    what nobody has committed, if this transaction sees it, as then it's its own. So no lock is taken by a read.
+    """
+    try:
+        step = next(steps)
+        while True:
+            if step.verified:
+                found = yield from _verified(step)
+            elif step.where == "here" and not _only_reads(step.text):
+                found = yield step._replace(text=_AS_IT_IS + step.text)
+            else:
+                found = yield step
+            step = steps.send(found)
+    except StopIteration as end:
+        answer: _T = end.value
+        return answer
+
+
+def _verified(step: Step) -> Steps[Found]:
+    newest = {row[0] for row in (yield step._replace(where="newest")).rows}
+    if not newest:
+        return Found()
+    found = yield step._replace(where="committed")
+    rows = [row for row in found.rows if row[0] in newest]
+    if len(rows) < len(newest):
+        known = {row[0] for row in rows}
+        found = yield step
+        rows += [row for row in found.rows if row[0] in newest and row[0] not in known]
+    return Found(rows)
+
+
+def _only_reads(text: str) -> bool:
+    return text.lstrip("(").startswith("SELECT") and "FOR UPDATE" not in text
+
+
+def aside(step: Step) -> Steps[Found]:
+    """The step as it's taken beside a transaction, by a connection that commits each statement."""
+    if step.where == "newest":
+        yield Step("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+    return (yield step)
 
 
 def sent(step: Step) -> tuple[str, tuple[object, ...] | None]:
@@ -110,15 +172,23 @@ def _id(result: Any) -> int:
     return 0 if result.returns_rows else result.lastrowid or 0
 
 
-def _answer(step: Step, error: Exception) -> Found:
-    """What an error of this statement answers; raises it again where it's none of the two."""
+def answer_within(step: Step, error: Exception) -> Found:
+    """What an error of this statement in the app's transaction answers; raises it again where it's none.
+
+    One that waited in vain is the app's to hear of: it may have lost the transaction by that.
+    """
     if step.meets_others and code(error) == DUPLICATE:
         return Found(is_duplicate=True)
-    if step.meets_others and is_locked_out(error):
-        return Found(is_locked=True)
     if code(error) == CHANGED:
         raise StoreError(
             "the queue's tables were made or altered after this transaction had begun to read, so it can't read them:"
             " roll it back and do it once more"
         ) from error
     raise error
+
+
+def _answer(step: Step, error: Exception) -> Found:
+    """The same on a link of the store's own, where a lock that's had is an answer, too."""
+    if step.meets_others and is_locked_out(error):
+        return Found(is_locked=True)
+    return answer_within(step, error)

@@ -52,8 +52,8 @@ async def _counted(
 ) -> _T:
     """Does the work while nobody else counts these. In one order, so that no two wait for each other."""
     names = sorted(f"fastjobs {blake2b(_text(link, key), digest_size=20).hexdigest()}" for key in keys)
-    await link.ask(_lock(texts, names))
     try:
+        await link.ask(_lock(texts, names))
         return await work()
     finally:
         await link.ask(_unlock(texts, names))
@@ -65,9 +65,8 @@ def _text(link: Link, key: tuple[str, str]) -> bytes:
 
 
 def _lock(texts: Statements, names: Sequence[str]) -> Steps[None]:
-    for nth, name in enumerate(names):
+    for name in names:
         if (yield Step(texts.get_lock, (name, _PATIENCE))).rows[0][0] != 1:
-            yield from _unlock(texts, names[:nth])
             raise StoreError(
                 f"another has been counting a rate's starts for {_PATIENCE} s, or hangs as it does"
             )

@@ -63,7 +63,7 @@ def _prune(texts: Statements, failed_before: int, most: int, now: int) -> Steps[
     for (kind,) in (yield Step(texts.known_kinds)).rows:
         if left <= 0:
             return most
-        rows = (yield Step(texts.old_failed, (kind, failed_before, left))).rows
+        rows = (yield Step(texts.old_failed, (kind, kind, failed_before, left))).rows
         if rows:
             yield Step(texts.done, (tuple(row[0] for row in rows),))
             yield from keyed.keep_names(texts, ((row[1], row[2]) for row in rows), now)

@@ -114,6 +114,7 @@ class Postgres:
     """The queue's database on a Postgres server."""
 
     name = "postgresql"
+    beside = None
 
     def __init__(
         self,

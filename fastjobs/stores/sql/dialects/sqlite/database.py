@@ -48,6 +48,7 @@ class SQLite:
     """A queue's database in a SQLite file."""
 
     name = "sqlite"
+    beside = None
 
     def __init__(
         self,
