@@ -1,5 +1,6 @@
-"""What is asked of a MySQL or MariaDB server beside a transaction of the app's: such a one may read as of its start, and
-what it inserts or locks is had until it ends.
+"""What is asked of a MySQL or MariaDB server beside a transaction of the app's.
+
+Such a one may read as of its start, and what it inserts or locks is had until it ends.
 
 For async code that is done on the store's links. For sync code, which is on no loop, a few connections are kept.
 """
@@ -9,10 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.pool import NullPool
 from sqlalchemy.util import await_only
 
-from fastjobs.core.errors import StoreError
 from fastjobs.stores.sql import forks
 from fastjobs.stores.sql.dialects.mysql.link import Link, Wire
 from fastjobs.stores.sql.dialects.mysql.steps import Ask, Found, Step, aside
@@ -36,6 +37,7 @@ class Beside:
         self._lock = threading.Lock()
         self._pid = 0
         self._idle: list[tuple[Engine, Wire]] = []
+        self._by_pymysql: Engine | None = None
 
     def asks(self, connection: Connection) -> Ask:
         """What takes steps beside this connection's transaction, where SQLAlchemy's sync side may do I/O."""
@@ -43,22 +45,19 @@ class Beside:
             return lambda step: await_only(self.read(step))
         return self.asks_sync(connection.engine)
 
-    def asks_sync(self, engine: Engine | None) -> Ask:
-        """What takes steps in sync code; `engine` is the app's own sync one, where the store has none."""
-        own = engine if self._engine.dialect.is_async else self._engine
-
-        def ask(step: Step) -> Found:
-            if own is None or own.dialect.is_async:
-                if step.meets_others:
-                    return Found(is_locked=True)
-                raise StoreError(
-                    "in a transaction at REPEATABLE READ or SERIALIZABLE the queue asks by another connection what is"
-                    " true now, and the store's engine is async, which this sync connection's code can't wait for: make"
-                    " the transaction READ COMMITTED, or the store of a sync engine"
-                )
-            return self._ask(own, step)
-
-        return ask
+    def asks_sync(self, engine: Engine | None = None) -> Ask:
+        """What takes steps in sync code; `engine` is the app's own sync one, for a store that has an async one."""
+        if not self._engine.dialect.is_async:
+            engine = self._engine
+        elif engine is None:
+            # It's for PyMySQL's own connection.
+            with self._lock:
+                if self._by_pymysql is None:
+                    url = self._engine.url
+                    driver = f"{url.get_backend_name()}+pymysql"
+                    self._by_pymysql = create_engine(url.set(drivername=driver), poolclass=NullPool)
+                engine = self._by_pymysql
+        return lambda step: self._ask(engine, step)
 
     def close(self) -> None:
         """Lets the connections go."""

@@ -41,7 +41,8 @@ def purge(connection: Connection, asked: Asked) -> Iterable[Finding]:
             "SELECT t.trx_mysql_thread_id, TIMESTAMPDIFF(SECOND, t.trx_started, NOW()), p.user"
             " FROM information_schema.innodb_trx AS t"
             " LEFT JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id"
-            " WHERE t.trx_started < NOW() - INTERVAL :since SECOND ORDER BY t.trx_started LIMIT 5",
+            " WHERE t.trx_started < NOW() - INTERVAL :since SECOND AND t.trx_mysql_thread_id <> CONNECTION_ID()"
+            " ORDER BY t.trx_started LIMIT 5",
             since=_OPEN_FOR,
         ):
             good = False

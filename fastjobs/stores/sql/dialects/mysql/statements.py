@@ -281,7 +281,7 @@ def make_statements(tables: Tables) -> Statements:
             " ORDER BY alone_key FOR UPDATE"
         ),
         extend_slots=f"UPDATE {slots} {by_id} SET held_until = %s WHERE kind = %s AND alone_key IN %s",
-        free_slots=(f"DELETE FROM {slots} WHERE kind = %s AND alone_key IN %s AND job_id IN %s"),
+        free_slots=f"DELETE s FROM {slots} AS s {by_id} WHERE s.kind = %s AND s.alone_key IN %s AND s.job_id IN %s",
         park=f"UPDATE {jobs} {by_id} SET state = 2 WHERE id IN %s",
         behind=(
             f"SELECT id FROM {jobs} {by_due} WHERE {of_kind} AND state = 0 AND due >= %s AND due <= %s"
@@ -302,7 +302,7 @@ def make_statements(tables: Tables) -> Statements:
             f" name, keep_name, stop_asked FROM {jobs} {by_id} WHERE id IN %s AND state <> 3 ORDER BY id {LOCKED}"
         ),
         missed=f"SELECT id, claim, state, held_until FROM {jobs} {by_id} WHERE id IN %s AND state <> 3",
-        done=f"DELETE FROM {jobs} WHERE id IN %s",
+        done=f"DELETE j FROM {jobs} AS j {by_id} WHERE j.id IN %s",
         change=(
             "UPDATE (",
             "SELECT %s AS id, %s AS state, %s AS held_until, %s AS claim, %s AS attempts, %s AS run_at,"
@@ -376,7 +376,7 @@ def make_statements(tables: Tables) -> Statements:
             f" ORDER BY kind, due, id LIMIT %s {LOCKED}"
         ),
         old_names=f"SELECT name FROM {names} WHERE until <= %s ORDER BY until LIMIT %s {LOCKED}",
-        delete_names=f"DELETE FROM {names} WHERE name IN %s",
+        delete_names=f"DELETE n FROM {names} AS n {by_id} WHERE n.name IN %s",
         old_slots=f"SELECT kind, alone_key FROM {slots} WHERE held_until <= %s LIMIT %s {LOCKED}",
         delete_slot=f"DELETE FROM {slots} WHERE kind = %s AND alone_key = %s",
         old_places=(
@@ -397,7 +397,9 @@ def make_statements(tables: Tables) -> Statements:
             f"UPDATE {throttles} {by_id} SET free_at = free_at - at + %s, at = %s"
             " WHERE name = %s AND `key` = %s AND at = %s AND slot IN %s"
         ),
-        free_places=f"DELETE FROM {throttles} WHERE name = %s AND `key` = %s AND at = %s AND slot IN %s",
+        free_places=(
+            f"DELETE t FROM {throttles} AS t {by_id} WHERE t.name = %s AND t.`key` = %s AND t.at = %s AND t.slot IN %s"
+        ),
         runs=f"SELECT name, run_at FROM {schedules} {by_id} WHERE name IN %s",
         run=f"SELECT run_at FROM {schedules} WHERE name = %s FOR UPDATE",
         first_run=f"INSERT INTO {schedules} (name, run_at) VALUES (%s, %s)",

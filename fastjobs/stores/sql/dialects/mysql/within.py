@@ -1,5 +1,7 @@
-"""What is done on MySQL and MariaDB in a transaction of the app's: through SQLAlchemy here, by a driver's own connection
-in `raw`."""
+"""What is done on MySQL and MariaDB in a transaction of the app's.
+
+Through SQLAlchemy here; `raw` has a driver's own connection take the same steps.
+"""
 
 from __future__ import annotations
 
