@@ -107,6 +107,7 @@ def packed(carried: Mapping[str, str]) -> str | None:
         raise CarryError(
             f"a job carries at most {MOST_NAMES} names, and this push would carry {len(carried)}"
         )
+    pairs: list[str] = []
     for name, value in carried.items():
         if name not in _seen:
             if not isinstance(name, str) or not _NAME.match(name):
@@ -115,10 +116,11 @@ def packed(carried: Mapping[str, str]) -> str | None:
                 _seen.add(name)
         if not isinstance(value, str):
             raise CarryError(f"carried {name!r} is a string, not a {type(value).__name__}")
-        if not _is_plain(value):
+        # Most values are short and ASCII, and need no look at each character.
+        if not (value.isascii() and value.isprintable()) and _CONTROL.search(value):
             raise CarryError(f"carried {name!r} has control characters, as no header may")
-    # As json.dumps does, for half of its time.
-    pairs = [f'"{name}":{encode_basestring_ascii(value)}' for name, value in carried.items()]
+        # As json.dumps does, for half of its time.
+        pairs.append(f'"{name}":{encode_basestring_ascii(value)}')
     text = "{" + ",".join(pairs) + "}"
     if len(text) > MOST_BYTES:
         raise CarryError(
@@ -143,10 +145,7 @@ def unpacked(text: str | None) -> dict[str, str]:
     return {
         name: value
         for name, value in cast("dict[str, Any]", found).items()
-        if (name in _seen or _NAME.match(name)) and isinstance(value, str) and _is_plain(value)
+        if (name in _seen or _NAME.match(name))
+        and isinstance(value, str)
+        and ((value.isascii() and value.isprintable()) or not _CONTROL.search(value))
     }
-
-
-def _is_plain(value: str) -> bool:
-    """Whether it has no control character. Most are short and ASCII, and need no look at each."""
-    return (value.isascii() and value.isprintable()) or not _CONTROL.search(value)

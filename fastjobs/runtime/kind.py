@@ -331,21 +331,10 @@ class Kind(Generic[T]):
                 )
                 for payload in payloads
             ], followed
+        # By their places, as by their names so many take twice as long.
+        options = (unique.latest, unique.most, unique.one_at_a_time, name, keep_name, carried)
         return [
-            NewJob(
-                kind=self.name,
-                payload=payload,
-                at=due,
-                after=wait,
-                key=key_of(payload),
-                latest=unique.latest,
-                at_most=unique.most,
-                one_at_a_time=unique.one_at_a_time,
-                name=name,
-                keep_name=keep_name,
-                carried=carried,
-            )
-            for payload in payloads
+            NewJob(self.name, payload, due, wait, key_of(payload), *options) for payload in payloads
         ], followed
 
     def _queue(self) -> Queue:

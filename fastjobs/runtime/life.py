@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import logging
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
@@ -75,6 +76,8 @@ class Life:
         self._tasks: list[asyncio.Task[None]] = []
         self._closed_around = False
         self._runs: set[Run] = set()
+        self._places: Counter[str] = Counter()
+        """How many of them are of each kind that has a limit of jobs at once."""
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         """The one that the loop runs in."""
@@ -229,6 +232,8 @@ class Life:
                 self._give_back(run)
                 continue
             self._runs.add(run)
+            if run.kind.options.at_once is not None:
+                self._places[run.kind.name] += 1
             self._renewal.note(run)
             if run.cancelled:
                 self._workers.offer(run)  # which ends it, and needs no place of a rate for that
@@ -272,8 +277,7 @@ class Life:
         if run.reported is not None and isinstance(ended.mark, Done):
             self._reports.forget(run)
         # One that was left behind as the queue stopped has been given back, and may still come to its end.
-        held = run in self._runs
-        self._runs.discard(run)
+        held = self._let_go(run)
         if not ended.verdict.rated:
             self.feed.pace.took(ended.took)
         if self._rates is not None and isinstance(ended.mark, HoldBack):
@@ -303,7 +307,11 @@ class Life:
                 self.feed.due_in(mark.kind_for / SECOND)
             elif isinstance(mark, TryAgain | GiveBack):
                 self.feed.due_in((mark.after or 0) / SECOND)
-            self._next(ended)
+            if ended.run.kind.options.at_once is None:
+                self._next(ended)
+            else:
+                # In the loop's next turn: the claim that went with the mark may be answered in this one.
+                self.loop.call_soon(self._next_if_room, ended)
         owed = self._teller.ended(ended, kept, resent)
         if owed is not None:
             self._workers.offer(owed)
@@ -313,8 +321,23 @@ class Life:
         if self._handled.lets_next(ended.run.kind) and not self.feed.stopping:
             self.feed.wake()
 
-    def _give_back(self, run: Run, error: str | None = None) -> None:
+    def _next_if_room(self, ended: Ended[Run]) -> None:
+        """As `_next`, unless all places of its kind are taken here, as by the claim that went with the mark."""
+        at_once = ended.run.kind.options.at_once
+        if at_once is None or self._places[ended.run.kind.name] < at_once:
+            self._next(ended)
+
+    def _let_go(self, run: Run) -> bool:
+        """The run is held here no more; answers whether it was."""
+        if run not in self._runs:
+            return False
         self._runs.discard(run)
+        if run.kind.options.at_once is not None:
+            self._places[run.kind.name] -= 1
+        return True
+
+    def _give_back(self, run: Run, error: str | None = None) -> None:
+        self._let_go(run)
         if run.cancelled:
             ended = Ended(run, cancelled(run.job), 0.0)
         else:
@@ -337,7 +360,7 @@ class Life:
 
     def _lost(self, run: Run) -> None:
         if run.task is None:
-            self._runs.discard(run)
+            self._let_go(run)
             self._workers.forget(run)
 
     # Cancels.

@@ -16,7 +16,7 @@ from fastjobs.core.duration import SECOND
 from fastjobs.core.options import KindSettings, checked
 from fastjobs.core.payload import Codec
 from fastjobs.core.rate import waited
-from fastjobs.core.unique import key_of
+from fastjobs.core.unique import canonical_writer, key_of
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,27 @@ def test_a_value_is_the_same_whatever_the_order_of_its_keys_and_its_spaces() -> 
 )  # fmt: skip
 def test_values_that_differ_have_two_keys(one: str, other: str) -> None:
     assert key_of(one) != key_of(other)
+
+
+@pytest.mark.parametrize("has", ["its own", "none", "another's"])
+def test_a_key_is_of_the_same_text_whatever_encoder_json_has(
+    has: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        if has == "none":
+            patched.setattr("json.encoder.c_make_encoder", None)
+        elif has == "another's":
+            patched.setattr("json.encoder.c_make_encoder", dict)  # takes no such arguments
+        write = canonical_writer()
+    deep: Any = 0
+    for _ in range(200):
+        deep = {"a": [deep]}
+    values: list[Any] = [
+        None, True, 7, -1.5, 1e300, math.inf, 10**40, "", "\u00e9\ud800\U0001f600\n/<", [], {}, [[1, {}], "x"],
+        {"b": 1, "a": {"\u00e9": None, "": [2.0]}}, deep,
+    ]  # fmt: skip
+    for value in values:
+        assert write(value) == json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 class Tags(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from fastjobs import Kind, Memory, Outcome, PushError, Queue, Ran, Snooze, StoreError, Throttle, Unique
 from fastjobs.core.claiming import Claimable, Claimed
-from fastjobs.core.marks import GiveBack, TryAgain
+from fastjobs.core.marks import GiveBack, Kept, Mark, TryAgain
 from fastjobs.store import Extra
 from fastjobs.testing import Clock
 
@@ -273,6 +273,42 @@ async def test_the_end_of_a_job_lets_the_next_start_at_once_and_not_at_the_poll(
         await clock.pass_time(5)
         assert [value for value, _ in running.order] == [1, 1]
         assert running.order[1][1] - running.order[0][1] == pytest.approx(1, abs=0.01)
+
+
+async def test_the_end_of_a_job_asks_one_claim_where_that_takes_its_place(
+    clock: Clock, running: Running
+) -> None:
+    class Counts(Memory):
+        """Answers a claim before the marks that it has seen, as a database does that was asked both together."""
+
+        claims = 0
+
+        async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
+            kept = await super().mark(marks)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return kept
+
+        async def claim(
+            self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, others: Claimable | None = None
+        ) -> Claimed:
+            self.claims += 1
+            return await super().claim(kinds, limit, ahead=ahead, others=others)
+
+    store = Counts(clock=clock)
+    queue = Queue(store, clock=clock, workers=4, poll=3600, grace=0.5)
+
+    @queue.kind("photo", at_once=1)
+    async def photo(n: int) -> None:
+        await running.run(n, 1)
+
+    async with queue.running():
+        await photo.push_many(range(20))
+        await clock.pass_time(0.5)
+        before = store.claims
+        await clock.pass_time(5)
+        assert len(running.order) == 6
+        assert store.claims - before == 5
 
 
 async def test_no_two_jobs_of_one_value_run_at_once_and_others_do(

@@ -123,6 +123,33 @@ async def test_a_place_that_a_mark_frees_is_taken_by_the_claim_beside_it(
     assert (await marked, (await claimed).jobs, (await claimed).next_in) == ([Kept.YES], [], None)
 
 
+async def test_what_was_claimed_starts_before_the_mark_beside_it_is_told(
+    store: SQLStore, sent: list[str]
+) -> None:
+    await _push(store, "1", "2")
+    (job,) = await _claim(store)
+    sent.clear()
+    order: list[str] = []
+    # As a worker is that waits for what the claim's caller has for it: its turn comes after that one's.
+    waits: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def worker() -> None:
+        await waits
+        order.append("started")
+
+    async def feed() -> None:
+        await store.claim([MAIL], 1)
+        waits.set_result(None)
+
+    async def ledger() -> None:
+        await store.mark([Done(job.id, job.claim)])
+        order.append("told")
+
+    await asyncio.gather(worker(), ledger(), feed())
+    assert sent == ["mark_and_claim"]
+    assert order == ["started", "told"]
+
+
 async def test_each_mark_of_a_pair_has_its_own_answer(
     store: SQLStore, sent: list[str], postgres_database: Database
 ) -> None:

@@ -37,7 +37,12 @@ def check_marks(marks: Sequence[Mark]) -> None:
 
 def has_keys(jobs: Sequence[NewJob]) -> bool:
     """Whether one of the jobs has a key or a name, so that it may be there already."""
-    return not isinstance(jobs, Alike) and any(job.key is not None or job.name is not None for job in jobs)
+    if type(jobs) is Alike:
+        return False
+    for job in jobs:  # noqa: SIM110 - an any() of one job takes three times as long
+        if job.key is not None or job.name is not None:
+            return True
+    return False
 
 
 def job_values(job: NewJob, now: int) -> tuple[str, str, int, int, str | None]:
@@ -47,7 +52,7 @@ def job_values(job: NewJob, now: int) -> tuple[str, str, int, int, str | None]:
 
 def rows_of(jobs: Sequence[NewJob], now: int) -> list[tuple[str, str, int, int, str | None]]:
     """`job_values` of each of the jobs."""
-    if isinstance(jobs, Alike):
+    if type(jobs) is Alike:
         kind, due, carried = jobs.kind, now + jobs.after if jobs.at is None else jobs.at, jobs.carried
         return [(kind, payload, due, now, carried) for payload in jobs.payloads]
     return [job_values(job, now) for job in jobs]

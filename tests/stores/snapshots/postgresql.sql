@@ -447,6 +447,7 @@ BEGIN
         WHERE j.ctid = ANY (v_tids)
         RETURNING 0, j.id, j.kind, j.payload, j.run_at, j.attempts, j.claim, j.lost, j.error, j.carried, j.stop_asked <> 0;
         v_left := v_left - cardinality(v_tids);
+        v_room := v_room - cardinality(v_tids);
         v_free := v_free - v_used;
       END IF;
       EXIT WHEN v_out < 0 AND NOT v_parks;
@@ -474,15 +475,18 @@ BEGIN
     IF v_did_park THEN
       v_again := 1;
     END IF;
-    SELECT min(greatest(f.run_at, k.held_until)) INTO v_next
-    FROM unnest(v_asked) a(kind) LEFT JOIN "fastjobs_kinds" k ON k.kind = a.kind
-    CROSS JOIN LATERAL (
-      SELECT j.run_at FROM "fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 0
-        AND j.run_at >= p_floors[coalesce(array_position(p_kinds, a.kind), v_last)]
-      ORDER BY j.run_at, j.id LIMIT 1) f
-    WHERE (k.paused IS NULL OR k.paused = 0) AND CASE
-      WHEN p_at_once[coalesce(array_position(p_kinds, a.kind), v_last)] IS NULL THEN true
-      ELSE p_at_once[coalesce(array_position(p_kinds, a.kind), v_last)] > (SELECT count(*) FROM "fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now) END;
+    IF cardinality(v_asked) > 1 OR v_room IS NULL OR v_room > 0 THEN
+      -- Not of one kind whose last place was taken here: it has no next.
+      SELECT min(greatest(f.run_at, k.held_until)) INTO v_next
+      FROM unnest(v_asked) a(kind) LEFT JOIN "fastjobs_kinds" k ON k.kind = a.kind
+      CROSS JOIN LATERAL (
+        SELECT j.run_at FROM "fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 0
+          AND j.run_at >= p_floors[coalesce(array_position(p_kinds, a.kind), v_last)]
+        ORDER BY j.run_at, j.id LIMIT 1) f
+      WHERE (k.paused IS NULL OR k.paused = 0) AND CASE
+        WHEN p_at_once[coalesce(array_position(p_kinds, a.kind), v_last)] IS NULL THEN true
+        ELSE p_at_once[coalesce(array_position(p_kinds, a.kind), v_last)] > (SELECT count(*) FROM "fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now) END;
+    END IF;
   END IF;
   o_what := 2;
   o_id := v_next;

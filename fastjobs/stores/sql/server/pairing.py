@@ -111,6 +111,7 @@ class _Pair(Generic[L]):
 
     def __init__(self, pairing: Pairing[L], here: OnLoop[L]) -> None:
         self._pairing = pairing
+        self._here = here
         self.marks: Question[Sequence[Mark], list[Kept]] | None = None
         self.wanted: Question[Wanted, Claimed] | None = None
         call: Call[L, None] = here.call(self._send)
@@ -155,9 +156,12 @@ class _Pair(Generic[L]):
                 if not link.is_answer(error):
                     raise
             else:
-                # The claim's first, so that the next job starts before the end of the last is told of.
                 if claimed is not None:
+                    # The claim's first, and the marks' in the loop's next turn, once the claim's caller has had its: so
+                    # the next job starts before the end of the last is told of.
                     pairing.claimed(wanted, claimed)
+                    self._here.loop.call_soon(marks.settle, kept)
+                    return
                 marks.settle(kept)
             marks, wanted = self._awaited()
         if marks is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
-from fastjobs.core.claiming import Claimed
+from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import Job
 from fastjobs.stores.sql.dialects.postgres.functions import EXHAUSTED, JOB
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
@@ -36,12 +36,46 @@ async def claim(
     return asked.answered(await link.fetch(statements.claim, *asked.values()))
 
 
+class _Terms:
+    """What is the same in each claim of the same kinds."""
+
+    def __init__(self, kinds: tuple[Claimable, ...], others: Claimable | None) -> None:
+        self.kinds = kinds
+        self.others = others
+        self.by_kind = {kind.kind: kind for kind in kinds}
+        each = [*self.by_kind.values(), *([] if others is None else [others])]
+        self.named = list(self.by_kind)
+        self.values = (
+            [*self.named, *([] if others is None else [""])],
+            [term.hold for term in each],
+            [min(term.attempts, _MOST) for term in each],
+            [None if term.limit is None else min(max(term.limit, 0), _MOST) for term in each],
+            [term.priority for term in each],
+            sorted({term.priority for term in each}, reverse=True),
+            [term.ahead_ok for term in each],
+        )
+        """What the function takes first."""
+        self.lowest = [LOWEST] * len(each)
+        self.at_once = [None if term.at_once is None else min(max(term.at_once, 0), _MOST) for term in each]
+
+
+_latest = _Terms((), None)
+"""Those asked for last, nearly always the same: a queue passes its terms as they are."""
+
+
+def _terms(wanted: Wanted) -> _Terms:
+    global _latest
+    latest = _latest
+    if latest.kinds != wanted.kinds or latest.others != wanted.others:
+        latest = _latest = _Terms(wanted.kinds, wanted.others)
+    return latest
+
+
 class Asked:
     """A claim that is asked of the function now."""
 
     def __init__(self, wanted: Wanted, now: int, floors: Floors) -> None:
-        self._terms = {kind.kind: kind for kind in wanted.kinds}
-        self._others = wanted.others
+        self._terms = _terms(wanted)
         self._limit = min(max(wanted.limit, 0), _MOST)
         self._ahead = min(max(wanted.ahead, 0), self._limit)
         self._now = now
@@ -51,25 +85,19 @@ class Asked:
 
     def values(self) -> tuple[object, ...]:
         """What the statement takes."""
-        named, others = list(self._terms), self._others
-        each = [*self._terms.values(), *([] if others is None else [others])]
+        terms = self._terms
+        others = terms.others
         return (
-            [*named, *([] if others is None else [""])],
-            [term.hold for term in each],
-            [min(term.attempts, _MOST) for term in each],
-            [None if term.limit is None else min(max(term.limit, 0), _MOST) for term in each],
-            [term.priority for term in each],
-            sorted({term.priority for term in each}, reverse=True),
-            [term.ahead_ok for term in each],
-            [LOWEST] * len(each)
+            *terms.values,
+            terms.lowest
             if self._full
-            else [*map(self._floors.of, named), *([] if others is None else [LOWEST])],
+            else [*map(self._floors.of, terms.named), *([] if others is None else [LOWEST])],
             others is not None,
             self._limit,
             self._limit - self._ahead,
             self._full,
             self._now,
-            [None if term.at_once is None else min(max(term.at_once, 0), _MOST) for term in each],
+            terms.at_once,
         )
 
     def answered(self, rows: Sequence[Sequence[Any]]) -> Claimed:
@@ -93,7 +121,7 @@ class Asked:
             elif what == EXHAUSTED:
                 exhausted.append(job)
         if len(jobs) > 1:
-            by_priority(jobs, self._terms, self._others)
+            by_priority(jobs, self._terms.by_kind, self._terms.others)
         next_at, gone, again = summary[1], summary[5], bool(summary[7])
         if limit and self._full:
             floors.met(gone, now, self._forgets)
@@ -105,7 +133,7 @@ class Asked:
             if next_in != 0 and not again:
                 floors.took(jobs)
                 if short:
-                    floors.emptied(list(self._terms), now)
+                    floors.emptied(self._terms.named, now)
             if short and not self._full:
                 next_in = look_in if next_in is None else min(next_in, look_in)
         return Claimed(jobs=jobs, exhausted=exhausted, again=again, next_in=next_in, now=now)

@@ -105,8 +105,8 @@ def make_keyed(tables: Tables) -> Keyed:
             " ON CONFLICT (kind, unique_key) WHERE unique_key IS NOT NULL DO NOTHING RETURNING id"
         ),
         insert_unique=(
-            f"INSERT INTO {jobs} (kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key,"
-            " first_push_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?4)"
+            f"INSERT INTO {jobs} (kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key)"
+            " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7)"
             " ON CONFLICT (kind, unique_key) WHERE unique_key IS NOT NULL DO NOTHING"
         ),
         named=(

@@ -15,9 +15,10 @@ from fastjobs.stores.sql.dialects.sqlite.opened import Opened
 def push(jobs: Sequence[NewJob], now: int) -> Callable[[Opened], list[str | None]]:
     """What pushes these jobs, due by this now, and answers their ids."""
     if values.has_keys(jobs):
-        if all(job.key is not None and job.name is None and not job.latest for job in jobs):
-            return partial(_unique, jobs=jobs, now=now)
-        return partial(_keyed, jobs=list(jobs), now=now)
+        for job in jobs:
+            if job.key is None or job.name is not None or job.latest:
+                return partial(_keyed, jobs=list(jobs), now=now)
+        return partial(_unique, jobs=jobs, now=now)
     return partial(_plain, rows=values.rows_of(jobs, now))
 
 
@@ -31,11 +32,9 @@ def _unique(opened: Opened, jobs: Sequence[NewJob], now: int) -> list[str | None
     note_kinds(opened, [job.kind for job in jobs], now)
     text, execute = opened.keyed.insert_unique, opened.raw.execute
     ids: list[str | None] = []
-    for job in jobs:
-        key = job.key
-        due = now + job.after if job.at is None else job.at
-        alone = key if job.one_at_a_time else None
-        inserted = execute(text, (job.kind, job.payload, due, now, job.carried, key, alone))
+    for kind, payload, at, after, key, _, _, one_at_a_time, _, _, carried in jobs:
+        due = now + after if at is None else at
+        inserted = execute(text, (kind, payload, due, now, carried, key, key if one_at_a_time else None))
         ids.append(str(inserted.lastrowid) if inserted.rowcount else None)
     return ids
 
