@@ -1,6 +1,7 @@
 """Prints pip constraints that pin what pyproject.toml depends on to the lowest version that its >= allows.
 
-The argument names extras, by comma. Tools of the tests are not pinned: what is asked is whether the package works.
+The argument names extras, by comma. Tools of the tests are not pinned: what is asked is whether the package works. The
+drivers that an app brings itself are the tests' own, and are pinned as well.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import sys
 import tomllib
 from pathlib import Path
 
-project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+DRIVERS = ("aiomysql", "pymysql")
+
+read = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+project, tests = read["project"], read["dependency-groups"]["test"]
 wanted = list(project["dependencies"])
+wanted += [each for each in tests if isinstance(each, str) and each.startswith(DRIVERS)]
 for extra in filter(None, sys.argv[1].split(",")):
     wanted += project["optional-dependencies"][extra]
 for requirement in wanted:

@@ -312,12 +312,11 @@ def test_a_database_that_is_not_there_is_named(engine: Engine) -> None:
         migrate(engine, tables_of(engine, schema="test_none"))
 
 
-async def test_an_engine_without_a_database_is_told(database: Database) -> None:
-    url = database.url("pymysql").rpartition("/")[0]
+@pytest.mark.parametrize("schema", [None, "test_own"])
+async def test_an_engine_without_a_database_is_told(mariadb: Server, schema: str | None) -> None:
+    url = mariadb.url("pymysql", "")
     with pytest.raises(StoreError, match="names no database"):
-        await SQLStore(create_engine(f"{url}/", poolclass=NullPool)).open()
-    store = SQLStore(create_engine(f"{url}/", poolclass=NullPool), schema=database.name)
-    await runs_a_job(store)
+        await SQLStore(create_engine(url, poolclass=NullPool), schema=schema).open()
 
 
 async def test_a_user_with_rights_on_the_rows_alone_has_all_it_needs(

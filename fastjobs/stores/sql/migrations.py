@@ -62,7 +62,7 @@ def ddl(tables: Tables, dialect_name: str) -> list[str]:
 def found_version(connection: Connection, tables: Tables) -> int:
     """The version of the tables that are there; 0 where there are none."""
     if connection.dialect.name in MYSQL:
-        making.check_database(connection, tables)
+        making.check_database(connection)
     try:
         if not inspect(connection).has_table(tables.version.name, schema=tables.schema):
             return 0

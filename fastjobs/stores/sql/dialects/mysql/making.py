@@ -55,10 +55,10 @@ def keep(connection: Connection) -> None:
     connection.exec_driver_sql("COMMIT")
 
 
-def check_database(connection: Connection, tables: Tables) -> None:
-    """Raises a StoreError where the connection is in no database."""
-    if tables.schema is None and connection.dialect.default_schema_name is None:
-        raise StoreError("the engine's URL names no database: write its name at the end, or give schema=")
+def check_database(connection: Connection) -> None:
+    """Raises a StoreError where the connection is in no database: MariaDB takes some statements in none at all."""
+    if connection.dialect.default_schema_name is None:
+        raise StoreError("the engine's URL names no database: write its name at the end")
 
 
 def make(connection: Connection, tables: Tables) -> None:
