@@ -25,6 +25,7 @@ engine = create_async_engine("sqlite+aiosqlite:///app.db")
 fastjobs.sqlite.configure(engine)
 q = fastjobs.Queue(fastjobs.SQLStore(engine))
 nowhere = fastjobs.Queue(fastjobs.SQLStore(create_engine("postgresql+psycopg://app:s3cret@127.0.0.1:1/app")))
+no_mysql = fastjobs.Queue(fastjobs.SQLStore(create_engine("mysql+pymysql://app:s3cret@127.0.0.1:1/app")))
 memory = fastjobs.Queue(fastjobs.Memory())
 @q.kind("mail")
 async def mail() -> None: ...
@@ -92,6 +93,7 @@ def test_where_something_is_wrong_it_says_what_to_do_and_exits_with_1(
     ("named", "told"),
     [
         ("nowhere", "can't look at the database of shop_of_doctors:nowhere: OperationalError: "),
+        ("no_mysql", "can't look at the database of shop_of_doctors:no_mysql: OperationalError: "),
         ("memory", "shop_of_doctors:memory keeps its jobs in a Memory"),
     ],
 )
