@@ -6,12 +6,14 @@ What any of them raises is an error of the store's here, as a deadlock is: the s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import pymysql
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
@@ -456,3 +458,23 @@ async def _claimed(store: SQLStore, term: Claimable) -> list[Job]:
     for _ in range(3):  # what a claim parks has it be asked again
         jobs += (await store.claim([term], 10)).jobs
     return jobs
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+async def test_a_claim_waits_for_no_transaction_that_met_a_jobs_key(
+    database: Database, store: SQLStore, isolation: str
+) -> None:
+    await store.push([NewJob("mail", "1", key=b"k"), NewJob("mail", "2")])
+    with contextlib.closing(database.connect()) as app, app.cursor() as cursor:
+        cursor.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+        cursor.execute("BEGIN")
+        # What a push does that another was quicker than, and what it leaves locked.
+        with pytest.raises(pymysql.IntegrityError):
+            cursor.execute(
+                "INSERT INTO fastjobs_jobs (kind, payload, run_at, created_at, own_key, unique_key)"
+                " VALUES ('mail', '1', 0, 0, 'k', 'k')"
+            )
+        async with asyncio.timeout(1):
+            assert [job.payload for job in (await store.claim([MAIL], 10)).jobs] == ["2"]
+        cursor.execute("ROLLBACK")
+    assert [job.payload for job in (await store.claim([MAIL], 10)).jobs] == ["1"]

@@ -14,6 +14,8 @@ _NOWAIT = 3572
 """MySQL's word for what NOWAIT didn't wait for; MariaDB says `_LOCK_WAIT`."""
 _LOST = (1053, 1077, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031)
 """The server ends the connection, or the network did."""
+_IN_DOUBT = 1180
+"""A commit failed in the middle."""
 _DRIVERS = ("asyncmy", "aiomysql", "pymysql", "sqlalchemy")
 
 
@@ -25,10 +27,15 @@ def code(error: BaseException) -> int | None:
 
 
 def is_from_the_server(error: BaseException) -> bool:
-    """Whether the error is the server's answer to a statement, on a connection that goes on."""
+    """Whether the error is the server's answer, of which nothing is kept, on a connection that goes on."""
     number = code(error)
     # Those of 2000 to 2999 are the drivers' own.
-    return number is not None and (1000 <= number < 2000 or number >= 3000) and number not in _LOST
+    return (
+        number is not None
+        and (1000 <= number < 2000 or number >= 3000)
+        and number not in _LOST
+        and number != _IN_DOUBT
+    )
 
 
 def is_the_drivers(error: BaseException) -> bool:

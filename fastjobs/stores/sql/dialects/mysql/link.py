@@ -6,10 +6,6 @@ Longer than 300 lines, as the two are the same but for where they run, and besid
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -18,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.util import greenlet_spawn
 
 from fastjobs.stores.sql.dialects.mysql import errors
+from fastjobs.stores.sql.dialects.mysql.drivers import cut, is_hung_up
 from fastjobs.stores.sql.dialects.mysql.greeting import Greeting, greet
 from fastjobs.stores.sql.dialects.mysql.steps import Step, Steps, in_line
 from fastjobs.stores.sql.server import link as server
@@ -82,10 +79,16 @@ class Wire:
             steps.close()
             # A connection that's broken is closed, and the server rolls back then.
             if not isinstance(error, Exception) or is_answer(error):
-                with contextlib.suppress(Exception):
-                    cursor.execute("ROLLBACK")
+                self._roll_back()
             raise
         return answer
+
+    def _roll_back(self) -> None:
+        try:
+            self._cursor.execute("ROLLBACK")
+        except Exception:
+            # What is open still would be kept by the next one's begin.
+            cut(self.driver)
 
     def run(self, work: Callable[[Connection], _T], begin: Sequence[str] = ("START TRANSACTION",)) -> _T:
         def begun(connection: Connection) -> _T:
@@ -103,7 +106,7 @@ class Wire:
 
     def is_hung_up(self) -> bool:
         """Whether the connection has ended, as far as is known here."""
-        return _is_hung_up(self.driver)
+        return is_hung_up(self.driver)
 
     def close(self) -> None:
         self._opened.close()
@@ -157,7 +160,7 @@ class AsyncLink(_Answers):
         return answer
 
     def is_usable(self) -> bool:
-        return not self._is_busy and not _is_hung_up(self._wire.driver)
+        return not self._is_busy and not is_hung_up(self._wire.driver)
 
     def is_answer(self, error: BaseException) -> bool:
         found = is_answer(error)
@@ -166,11 +169,11 @@ class AsyncLink(_Answers):
         return found
 
     def abort(self) -> None:
-        _cut(self._wire.driver)
+        cut(self._wire.driver)
 
     async def close(self) -> None:
-        if self._is_busy or _is_hung_up(self._wire.driver):
-            _cut(self._wire.driver)
+        if self._is_busy or is_hung_up(self._wire.driver):
+            cut(self._wire.driver)
             return
         await greenlet_spawn(self._wire.close)
 
@@ -211,11 +214,11 @@ class SyncLink(_Answers):
         return await self._thread.call(lambda: self._open_wire().ask_the_time())
 
     def is_usable(self) -> bool:
-        return self._wire is not None and not self._thread.is_busy and not _is_hung_up(self._wire.driver)
+        return self._wire is not None and not self._thread.is_busy and not is_hung_up(self._wire.driver)
 
     def abort(self) -> None:
         if self._wire is not None:
-            _cut(self._wire.driver)
+            cut(self._wire.driver)
 
     async def close(self) -> None:
         if self._thread.is_busy:
@@ -251,60 +254,3 @@ def is_answer(error: BaseException) -> bool:
         "ProgrammingError",
         "NotSupportedError",
     )
-
-
-def _transport_of(driver: Any) -> Any:
-    """An async driver's transport, None once it has let go of it: asyncmy has it, an older one and aiomysql a stream
-    writer over it."""
-    own = getattr(driver, "_transport", None)
-    return own if own is not None else getattr(getattr(driver, "_writer", None), "transport", None)
-
-
-def _is_hung_up(driver: Any) -> bool:
-    """Whether the connection has ended: an idle one has nothing to read but the server's last word."""
-    transport = _transport_of(driver)
-    if transport is not None:
-        return bool(transport.is_closing()) or _has_read_ahead(driver)
-    sock = getattr(driver, "_sock", None)
-    if sock is None:
-        return True
-    try:
-        return bool(select.select([sock], [], [], 0)[0])
-    except OSError:
-        return True
-    except ValueError:
-        # It's closed, or a file descriptor over what select takes. Then the next call finds out.
-        return bool(sock.fileno() < 0)
-
-
-def _has_read_ahead(driver: Any) -> bool:
-    """Whether the loop has read more, or an end, than an async driver has taken."""
-    reader, protocol = getattr(driver, "_reader", None), getattr(driver, "_proto", None)
-    if reader is not None:
-        # At the end of a stream in which the server's last word was, `at_eof` isn't true yet.
-        return bool(reader.at_eof() or getattr(reader, "_buffer", b""))
-    return getattr(protocol, "length", 0) > getattr(protocol, "pos", 0)
-
-
-def _cut(driver: Any) -> None:
-    """Ends the connection at once, without a word to the server. It's called on the loop, amid another's call too."""
-    transport = _transport_of(driver)
-    if transport is None:
-        sock = getattr(driver, "_sock", None)
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-        return
-    own = None if transport.is_closing() else transport.get_extra_info("socket")
-    if own is not None:
-        # Of a loop that is closed the transport ends nothing any more. uvloop's socket can but tell its number, which
-        # is another's once the transport is closed.
-        with (
-            contextlib.suppress(OSError, ValueError),
-            socket.socket(fileno=os.dup(own.fileno())) as same,
-        ):
-            same.shutdown(socket.SHUT_RDWR)
-    with contextlib.suppress(RuntimeError):
-        transport.abort()
-    # Or the driver warns of a connection that nobody has closed.
-    driver.close()

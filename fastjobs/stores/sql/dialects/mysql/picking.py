@@ -127,7 +127,9 @@ class Pick:
             else:
                 takes.append(row)
         yield from self._fail(spent, lanes)
-        lost = yield from self._alone(takes, lanes)
+        lost = yield from self._met(takes)
+        takes = [row for row in takes if row[0] not in lost]
+        lost |= yield from self._alone(takes, lanes)
         takes = [row for row in takes if row[0] not in lost]
         yield from self._take(takes, lanes)
         return passed or bool(lost)
@@ -158,13 +160,30 @@ class Pick:
 
     def _fail(self, spent: Sequence[Sequence[Any]], lanes: dict[str, Lane]) -> Steps[None]:
         for row in spent:
-            id, kind, _, _, attempts, _, lost, error, *_, alone = row
+            id, kind, _, _, attempts, _, lost, error, *_, alone, _ = row
             said = exhausted_text(attempts, lost, error, lanes[kind].kind.attempts)
             yield Step(self._texts.exhaust, (self._now, said, id))
             self.exhausted.append(_job(row, claimed=0))
             if alone is not None:
                 # One that was woken to run next of its key won't.
                 self._freed.add((kind, bytes(alone)))
+
+    def _met(self, takes: Sequence[Sequence[Any]]) -> Steps[set[int]]:
+        """The ids of those whose keys a push in an open transaction has met, and InnoDB has locked for it.
+
+        To take them would be to wait for its end; and it may wait for their rows, to move a job or to leave it.
+        """
+        keys: dict[str, list[bytes]] = {}
+        for row in takes:
+            if row[11] is not None:
+                keys.setdefault(row[1], []).append(bytes(row[11]))
+        free: set[int] = set()
+        for kind, some in sorted(keys.items()):
+            free |= {row[0] for row in (yield Step(self._texts.lock_keys, (kind, tuple(sorted(some))))).rows}
+        met = {row[0]: row[1] for row in takes if row[11] is not None and row[0] not in free}
+        # They are this claim's to lock, and would come again in each round.
+        self._left_out |= set(met.values())
+        return set(met)
 
     def _alone(self, takes: Sequence[Sequence[Any]], lanes: dict[str, Lane]) -> Steps[set[int]]:
         """Takes the slots of these jobs that run one at a time; answers the ids of those that aren't to be taken."""
@@ -224,7 +243,7 @@ class Pick:
 
 
 def _job(row: Sequence[Any], *, claimed: int) -> Job:
-    id, kind, payload, run_at, attempts, claim, lost, error, carried, to_stop, _ = row
+    id, kind, payload, run_at, attempts, claim, lost, error, carried, to_stop, *_ = row
     return Job(
         str(id),
         kind,

@@ -40,6 +40,8 @@ class Statements:
     """kind, kind, floor, now, most lost, its kind's attempts, how many -> run_at, id, kind; in brackets, for a UNION"""
     pick: str
     """As `heads` -> what a claim takes of a job, which is locked."""
+    lock_keys: str
+    """kind, keys -> id of the jobs that wait with these, whose keys are locked now"""
     take: str
     """held_until, ids"""
     exhaust: str
@@ -235,9 +237,10 @@ def make_statements(tables: Tables) -> Statements:
         ),
         heads=f"(SELECT run_at, id, kind {due})",
         pick=(
-            f"SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, stop_asked, alone_key {due}"
-            f" {LOCKED}"
+            f"SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, stop_asked, alone_key,"
+            f" unique_key {due} {LOCKED}"
         ),
+        lock_keys=f"SELECT id FROM {jobs} {by_unique} WHERE kind = %s AND unique_key IN %s {LOCKED}",
         take=(
             f"UPDATE {jobs} {by_id} SET state = 1, held_until = %s, attempts = attempts + 1, claim = claim + 1,"
             " unique_key = NULL WHERE id IN %s"
