@@ -109,7 +109,10 @@ SELECT k.kind, k.held_until, k.paused, EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6
 (SELECT run_at, id, kind FROM `own`.`fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_due`) WHERE kind >= %s AND kind <= %s AND state = 0 AND due >= %s AND due <= %s AND (lost <= %s OR attempts >= %s) ORDER BY kind, due, id LIMIT %s);
 
 -- pick
-SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, stop_asked, alone_key FROM `own`.`fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_due`) WHERE kind >= %s AND kind <= %s AND state = 0 AND due >= %s AND due <= %s AND (lost <= %s OR attempts >= %s) ORDER BY kind, due, id LIMIT %s FOR UPDATE SKIP LOCKED;
+SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, stop_asked, alone_key, unique_key FROM `own`.`fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_due`) WHERE kind >= %s AND kind <= %s AND state = 0 AND due >= %s AND due <= %s AND (lost <= %s OR attempts >= %s) ORDER BY kind, due, id LIMIT %s FOR UPDATE SKIP LOCKED;
+
+-- lock_keys
+SELECT id FROM `own`.`fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_unique`) WHERE kind = %s AND unique_key IN %s FOR UPDATE SKIP LOCKED;
 
 -- take
 UPDATE `own`.`fastjobs_jobs` FORCE INDEX (PRIMARY) SET state = 1, held_until = %s, attempts = attempts + 1, claim = claim + 1, unique_key = NULL WHERE id IN %s;
