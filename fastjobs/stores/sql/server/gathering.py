@@ -148,6 +148,7 @@ class Gathering(Generic[L]):
                 return group[0].fail(error)
         else:
             return _settle(group, ids)
+        given_up: Exception | None = None
         for member in group:
             if not member.is_wanted():
                 continue
@@ -156,7 +157,14 @@ class Gathering(Generic[L]):
             except Exception as error:
                 if not link.is_answer(error):
                     raise
-                member.fail(error)
+                if link.is_worth_another_try(error):
+                    given_up = error
+                else:
+                    member.fail(error)
+        if given_up is not None:
+            # Those that have no answer are the group now, which the call tries again.
+            self._group = [member for member in group if member.is_wanted()]
+            raise given_up
 
     def _next_group(self) -> list[_Push]:
         group: list[_Push] = []

@@ -69,8 +69,8 @@ def _cancel(texts: Statements, ids: Sequence[int], now: int, told: dict[int, Can
     freed = {(row[1], bytes(row[5])): row[0] for row in gone if row[5] is not None and row[2] != PARKED}
     for kind in sorted({kind for kind, _ in freed}):
         of_kind = {key: id for (of, key), id in freed.items() if of == kind}
-        yield Step(texts.lock_slots, (kind, tuple(sorted(of_kind))))
-        yield Step(texts.free_slots, (kind, tuple(sorted(of_kind)), tuple(of_kind.values())))
+        yield Step(texts.lock_slots, (kind, kind, tuple(sorted(of_kind))))
+        yield Step(texts.free_slots, (tuple(sorted(of_kind)), kind, tuple(of_kind.values())))
     yield Step(texts.done, (tuple(row[0] for row in gone),))
     yield from keyed.keep_names(texts, ((row[6], row[7]) for row in gone), now)
     return (yield from keyed.promote(texts, freed.keys()))

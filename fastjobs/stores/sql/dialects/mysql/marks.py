@@ -133,12 +133,12 @@ def _slots(texts: Statements, mine: Sequence[_Mine], now: int) -> Steps[tuple[se
         if row.alone_key is not None:
             by_kind.setdefault(row.kind, []).append((bytes(row.alone_key), row, each))
     for kind, some in sorted(by_kind.items()):
-        found = yield Step(texts.lock_slots, (kind, tuple(key for key, _, _ in some)))
+        found = yield Step(texts.lock_slots, (kind, kind, tuple(key for key, _, _ in some)))
         has = {bytes(key): (job, claim) for key, job, claim, _ in found.rows}
         ends = [(key, row) for key, row, each in some if not isinstance(each, Extend)]
         if ends:
             yield Step(
-                texts.free_slots, (kind, tuple(key for key, _ in ends), tuple(row.id for _, row in ends))
+                texts.free_slots, (tuple(key for key, _ in ends), kind, tuple(row.id for _, row in ends))
             )
             freed.update((kind, key) for key, _ in ends)
         longer: dict[int, list[bytes]] = {}

@@ -63,11 +63,11 @@ class Statements:
     set_slot: str
     """job_id, claim, held_until, kind, key"""
     lock_slots: str
-    """kind, keys -> key, job_id, claim, held_until"""
+    """kind, kind, keys -> key, job_id, claim, held_until"""
     extend_slots: str
     """held_until, kind, keys"""
     free_slots: str
-    """kind, keys, job ids"""
+    """keys, kind, job ids"""
     park: str
     """ids"""
     behind: str
@@ -141,7 +141,7 @@ class Statements:
     parked_kinds: str
     """-> kinds that have a parked job"""
     next_key: str
-    """kind, key -> the first key of parked jobs behind this one"""
+    """kind, kind, key -> the first key of parked jobs behind this one"""
     is_held: str
     """kind, key, now -> a row where a job holds the key"""
     old_failed: str
@@ -206,6 +206,10 @@ def make_statements(tables: Tables) -> Statements:
     by_id = "FORCE INDEX (PRIMARY)"
     # With `kind = …` the server may look up by kind and state alone, and read all of them for the few in the range.
     of_kind = "kind >= %s AND kind <= %s"
+    # A DELETE of several rows by `IN` reads a small table whole, and waits for whoever has one of its rows. What is in
+    # no index has a SELECT that locks do as it says.
+    numbers = "JSON_TABLE(%s, '$[*]' COLUMNS (it BIGINT PATH '$')) AS u"
+    bytes_ = "JSON_TABLE(%s, '$[*]' COLUMNS (it VARCHAR(2040) PATH '$')) AS u"
     first = (
         f"(SELECT j.due FROM {jobs} AS j {by_due} WHERE j.kind >= %s AND j.kind <= %s AND j.state = 0"
         " AND j.due >= %s ORDER BY j.kind, j.due LIMIT 1)"
@@ -280,11 +284,14 @@ def make_statements(tables: Tables) -> Statements:
             f"UPDATE {slots} {by_id} SET job_id = %s, claim = %s, held_until = %s WHERE kind = %s AND alone_key = %s"
         ),
         lock_slots=(
-            f"SELECT alone_key, job_id, claim, held_until FROM {slots} {by_id} WHERE kind = %s AND alone_key IN %s"
-            " ORDER BY alone_key FOR UPDATE"
+            f"SELECT alone_key, job_id, claim, held_until FROM {slots} {by_id} WHERE {of_kind} AND alone_key IN %s"
+            " ORDER BY kind, alone_key FOR UPDATE"
         ),
         extend_slots=f"UPDATE {slots} {by_id} SET held_until = %s WHERE kind = %s AND alone_key IN %s",
-        free_slots=f"DELETE s FROM {slots} AS s {by_id} WHERE s.kind = %s AND s.alone_key IN %s AND s.job_id IN %s",
+        free_slots=(
+            f"DELETE s FROM {bytes_} STRAIGHT_JOIN {slots} AS s {by_id} ON s.kind = %s AND s.alone_key = UNHEX(u.it)"
+            " WHERE s.job_id IN %s"
+        ),
         park=f"UPDATE {jobs} {by_id} SET state = 2 WHERE id IN %s",
         behind=(
             f"SELECT id FROM {jobs} {by_due} WHERE {of_kind} AND state = 0 AND due >= %s AND due <= %s"
@@ -305,7 +312,7 @@ def make_statements(tables: Tables) -> Statements:
             f" name, keep_name, stop_asked FROM {jobs} {by_id} WHERE id IN %s AND state <> 3 ORDER BY id {LOCKED}"
         ),
         missed=f"SELECT id, claim, state, held_until FROM {jobs} {by_id} WHERE id IN %s AND state <> 3",
-        done=f"DELETE j FROM {jobs} AS j {by_id} WHERE j.id IN %s",
+        done=f"DELETE j FROM {numbers} STRAIGHT_JOIN {jobs} AS j {by_id} ON j.id = u.it",
         change=(
             "UPDATE (",
             "SELECT %s AS id, %s AS state, %s AS held_until, %s AS claim, %s AS attempts, %s AS run_at,"
@@ -367,8 +374,8 @@ def make_statements(tables: Tables) -> Statements:
             " WHERE j.kind = k.kind AND j.state = 2 LIMIT 1) IS NOT NULL"
         ),
         next_key=(
-            f"SELECT parked_key FROM {jobs} {by_parked} WHERE kind = %s AND parked_key > %s"
-            " ORDER BY parked_key LIMIT 1"
+            f"SELECT parked_key FROM {jobs} {by_parked} WHERE {of_kind} AND parked_key > %s"
+            " ORDER BY kind, parked_key LIMIT 1"
         ),
         is_held=(
             f"SELECT 1 FROM {slots} AS s {by_id} STRAIGHT_JOIN {jobs} AS h {by_id} ON h.id = s.job_id"
@@ -379,7 +386,7 @@ def make_statements(tables: Tables) -> Statements:
             f" ORDER BY kind, due, id LIMIT %s {LOCKED}"
         ),
         old_names=f"SELECT name FROM {names} WHERE until <= %s ORDER BY until LIMIT %s {LOCKED}",
-        delete_names=f"DELETE n FROM {names} AS n {by_id} WHERE n.name IN %s",
+        delete_names=f"DELETE n FROM {bytes_} STRAIGHT_JOIN {names} AS n {by_id} ON n.name = UNHEX(u.it)",
         old_slots=f"SELECT kind, alone_key FROM {slots} WHERE held_until <= %s LIMIT %s {LOCKED}",
         delete_slot=f"DELETE FROM {slots} WHERE kind = %s AND alone_key = %s",
         old_places=(

@@ -1,11 +1,13 @@
 """What is done on MySQL and MariaDB, written as steps: statements, each with its values, whose answers come back.
 
 So the same is done by the store's own links, in the app's transaction through SQLAlchemy, and through a driver's own
-connection. Placeholders are `%s`, as all three drivers have them; one for a tuple of values becomes a list in brackets.
+connection. Placeholders are `%s`, as all three drivers have them; one for a tuple of values becomes a list in brackets,
+or behind `ROWS` the rows of a table.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -17,6 +19,7 @@ from fastjobs.stores.sql.dialects.mysql.errors import CHANGED, DUPLICATE, code, 
 
 _T = TypeVar("_T")
 
+ROWS = "JSON_TABLE("
 
 Where = Literal["here", "committed", "newest"]
 """In the transaction itself; or beside it, where what is committed is seen, or also what nobody has committed yet."""
@@ -52,6 +55,9 @@ Ask = Callable[[Step], Found]
 _AS_IT_IS = "/*M!110402 SET STATEMENT innodb_snapshot_isolation = OFF FOR */ "
 """Before a statement that locks: a MariaDB that has this setting takes a row for none of its own to change that another
 has changed since the transaction's start, as the marks of a job that runs do. Others take it for a comment."""
+
+PAUSES = (0.005, 0.01, 0.02, *(0.05,) * 60)
+"""Seconds between the looks at what another's open transaction has pushed."""
 
 
 def in_line(cursor: Any, steps: Steps[_T]) -> _T:
@@ -97,10 +103,11 @@ def through(connection: Connection, steps: Steps[_T], beside: Ask | None = None)
 
 
 def seen_now(steps: Steps[_T]) -> Steps[_T]:
-    """The steps in a transaction that reads as of its start, or reads what nobody has committed.
+    """The steps in a transaction of which it isn't known what it sees, and for how long it will be open.
 
     What must be true now is read beside it: what is committed there, unless someone is removing or changing it; and
-    what nobody has committed, if this transaction sees it, as then it's its own. So no lock is taken by a read.
+    what nobody has committed, if this transaction sees it, as then it's its own. What is someone else's is waited for
+    without a lock: one that waits for a row has others wait for it until its transaction ends.
     """
     try:
         step = next(steps)
@@ -118,15 +125,21 @@ def seen_now(steps: Steps[_T]) -> Steps[_T]:
 
 
 def _verified(step: Step) -> Steps[Found]:
-    newest = {row[0] for row in (yield step._replace(where="newest")).rows}
-    if not newest:
-        return Found()
-    found = yield step._replace(where="committed")
-    rows = [row for row in found.rows if row[0] in newest]
-    if len(rows) < len(newest):
+    rows: list[Sequence[Any]] = []
+    for pause in (*PAUSES, None):
+        newest = {row[0] for row in (yield step._replace(where="newest")).rows}
+        if not newest:
+            return Found()
+        found = yield step._replace(where="committed")
+        rows = [row for row in found.rows if row[0] in newest]
         known = {row[0] for row in rows}
-        found = yield step
-        rows += [row for row in found.rows if row[0] in newest and row[0] not in known]
+        if known != newest:
+            found = yield step
+            rows += [row for row in found.rows if row[0] in newest and row[0] not in known]
+        if pause is None or {row[0] for row in rows} == newest:
+            break
+        yield Step("DO SLEEP(%s)", (pause,))
+    # Whoever has it still may wait for this transaction as well, which the server finds out.
     return Found(rows)
 
 
@@ -150,7 +163,10 @@ def sent(step: Step) -> tuple[str, tuple[object, ...] | None]:
     first, *rest = text.split("%s")
     parts, flat = [first], list[object]()
     for value, part in zip(values, rest, strict=True):
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and parts[-1].endswith(ROWS):
+            parts.append("%s")
+            flat.append(json.dumps([*map(_plain, value)]))
+        elif isinstance(value, tuple):
             parts.append(f"({', '.join(map(_mark, value))})")
             flat.extend(map(_plain, value))
         else:

@@ -35,7 +35,7 @@ def _asleep(texts: Statements, kind: str, now: int) -> Steps[list[keyed.Key]]:
     """The keys of parked jobs that nobody holds. It reads keys, not jobs."""
     asleep: list[keyed.Key] = []
     key = b""
-    while rows := (yield Step(texts.next_key, (kind, key))).rows:
+    while rows := (yield Step(texts.next_key, (kind, kind, key))).rows:
         key = bytes(rows[0][0])
         if not (yield Step(texts.is_held, (kind, key, now))).rows:
             asleep.append((kind, key))
