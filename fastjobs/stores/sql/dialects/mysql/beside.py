@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
@@ -17,7 +18,9 @@ from sqlalchemy.util import await_only
 from fastjobs.stores.sql import forks
 from fastjobs.stores.sql.dialects.mysql.link import Link, Wire
 from fastjobs.stores.sql.dialects.mysql.steps import Ask, Found, Step, aside
-from fastjobs.stores.sql.server.kinds import Kinds
+
+if TYPE_CHECKING:  # it asks what asks this
+    from fastjobs.stores.sql.server.kinds import Kinds
 
 _KEPT = 4
 """How many connections are kept for sync code."""
