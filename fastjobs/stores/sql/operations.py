@@ -5,7 +5,7 @@ Async code gets here by `run_sync`. Each runs inside a transaction of the caller
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Connection, Integer, literal_column, select
 from sqlalchemy.exc import StatementError
@@ -53,16 +53,6 @@ def push(
     except StatementError as error:
         error.hide_parameters = True  # its text would have the value, and goes to logs
         raise
-
-
-def new_kinds(connection: Connection, tables: Tables, kinds: Iterable[str]) -> list[str]:
-    """Those of the kinds that have no row yet."""
-    table = tables.kinds
-    wanted = sorted(set(kinds))
-    there: set[str] = set()
-    for some in chunks(wanted):
-        there.update(connection.scalars(select(table.c.kind).where(table.c.kind.in_(some))))
-    return [kind for kind in wanted if kind not in there]
 
 
 def done(

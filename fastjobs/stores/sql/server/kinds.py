@@ -13,7 +13,7 @@ from typing import Generic
 
 from sqlalchemy import Connection, Engine
 
-from fastjobs.stores.sql import operations
+from fastjobs.stores.sql.known_kinds import new_kinds
 from fastjobs.stores.sql.server.aside import aside
 from fastjobs.stores.sql.server.link import L
 from fastjobs.stores.sql.tables import Tables
@@ -103,7 +103,7 @@ class Kinds(Generic[L]):
     def note_within(self, engine: Engine, connection: Connection, kinds: Sequence[str], now: int) -> None:
         """The same for a push through this connection of the app's, where SQLAlchemy may do I/O."""
         unknown = [kind for kind in kinds if kind not in self._known]
-        new = operations.new_kinds(connection, self._tables, unknown) if unknown else []
+        new = new_kinds(connection, self._tables, unknown) if unknown else []
         if not new:
             return
         # A row in the app's transaction is what others wait for until it ends; and at REPEATABLE READ one that came

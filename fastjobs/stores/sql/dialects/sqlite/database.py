@@ -21,7 +21,7 @@ from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import GiveBack, Kept, Mark
 from fastjobs.store import Cancelled, Places, Run, Throttled
-from fastjobs.stores.sql import migrations, operations, values
+from fastjobs.stores.sql import migrations, values
 from fastjobs.stores.sql.dialects.sqlite import (
     acting,
     files,
@@ -39,6 +39,7 @@ from fastjobs.stores.sql.dialects.sqlite.opened import Opened, Synchronous
 from fastjobs.stores.sql.dialects.sqlite.statements import make_statements
 from fastjobs.stores.sql.dialects.sqlite.threads import Threads
 from fastjobs.stores.sql.dialects.sqlite.writer import Call, Writer
+from fastjobs.stores.sql.known_kinds import new_kinds
 from fastjobs.stores.sql.tables import Tables
 
 _T = TypeVar("_T")
@@ -187,7 +188,7 @@ class SQLite:
             self._make_within(connection)
         unknown = [kind for kind in kinds if kind not in known]
         table = self._tables.kinds
-        for kind in operations.new_kinds(connection, self._tables, unknown) if unknown else ():
+        for kind in new_kinds(connection, self._tables, unknown) if unknown else ():
             row = insert(table).values(kind=kind, first_seen=self.now()).on_conflict_do_nothing()
             connection.execute(row)
 
