@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,20 @@ pytest_plugins = ["tests.databases.fixtures"]
 
 _STRICT = os.environ.get("FASTJOBS_CI") == "1" or os.environ.get("CI") in ("1", "true")
 """Whether a skip is a failure, as it could hide a whole database."""
+
+_MEMORY = Path("/dev/shm")
+_ROOM = 1 << 30
+
+
+def pytest_configure() -> None:
+    # A file in memory waits for no disk; nothing here cuts the power, and a kill -9 leaves what was written to
+    # either. Where there is no memory to speak of, as in many containers, the files are where pytest has them.
+    if (
+        "PYTEST_DEBUG_TEMPROOT" not in os.environ
+        and os.access(_MEMORY, os.W_OK | os.X_OK)
+        and shutil.disk_usage(_MEMORY).free > _ROOM
+    ):
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_MEMORY)
 
 
 @pytest.fixture
