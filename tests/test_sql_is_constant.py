@@ -115,8 +115,10 @@ def unsafe(source: str, name: str) -> Iterator[str]:
     module = ast.parse(source, name)
     scopes = [node for node in ast.walk(module) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     seen: set[ast.AST] = set()
+    # A name that nothing in the whole file binds to anything else is safe in each function of it.
+    everywhere = safe_names(module)
     for scope in (*scopes, module):
-        names = safe_names(scope)
+        names = safe_names(scope) | everywhere
         for node in ast.walk(scope):
             if node in seen:
                 continue
@@ -153,7 +155,7 @@ def test_no_value_can_come_into_the_text_of_a_statement(file: Path) -> None:
     ],
 )
 def test_the_rule_sees_what_breaks_it(line: str) -> None:
-    assert list(unsafe(f"def push(self, raw, kind, head):\n    {line}\n", "x.py"))
+    assert list(unsafe(f'kind = safe = "x"\ndef push(self, raw, kind, head):\n    {line}\n', "x.py"))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,10 @@ def test_the_rule_sees_what_breaks_it(line: str) -> None:
         "raw.execute(f\"PRAGMA query_only = {'ON' if kind else 'OFF'}\")",
         'raise ValueError(f"there is no kind {kind}")',
         "raw.execute(statements.take, (kind,))",
+        'raw.execute(f"SELECT id {LOCKED}")',
     ],
 )
 def test_the_rule_lets_what_is_safe_pass(line: str) -> None:
-    assert list(unsafe(f"def push(self, raw, kind, limit):\n    {line}\n", "x.py")) == []
+    assert (
+        list(unsafe(f'LOCKED = "FOR UPDATE"\ndef push(self, raw, kind, limit):\n    {line}\n', "x.py")) == []
+    )

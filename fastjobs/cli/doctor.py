@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LIMIT = 60.0
 """Seconds that all checks may take; one that reads a whole file with --deep may take longer."""
-_PACKAGES = ("SQLAlchemy", "aiosqlite", "asyncpg", "psycopg")
+_PACKAGES = ("SQLAlchemy", "aiosqlite", "asyncpg", "psycopg", "asyncmy", "aiomysql", "PyMySQL")
 
 
 def add(commands: Commands) -> None:
@@ -69,7 +69,8 @@ async def _looked(target: Target, deep: bool) -> list[Finding]:
         async with entered(target):
             store = sql_store(target.named, target.queue)
             async with asyncio.timeout(None if deep else LIMIT):
-                found = await store.examine(target.queue.kinds.keys(), deep=deep)
+                kinds, most = target.queue.kinds.keys(), target.queue.max_payload
+                found = await store.examine(kinds, deep=deep, max_payload=most)
             # With a fallback there's none that nobody handles.
             return [each for each in found if each.check != "unknown kinds" or not target.queue.has_fallback]
     except Mistake:

@@ -17,15 +17,19 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "schema",
         help="print the statements that make a queue's tables",
-        description="Prints the statements that make a queue's tables, for sqlite3 or psql, and connects to nothing."
-        " Then SQLStore(engine, migrate=False) works as a user who may not make tables.",
+        description="Prints the statements that make a queue's tables, for sqlite3, psql or mysql, and connects to"
+        " nothing. Then SQLStore(engine, migrate=False) works as a user who may not make tables.",
     )
     add_queue(parser)
-    parser.add_argument("--dialect", metavar="NAME", help="sqlite or postgresql; then no queue is looked for")
+    parser.add_argument(
+        "--dialect", metavar="NAME", help="sqlite, postgresql, mysql or mariadb; then no queue is looked for"
+    )
     parser.add_argument(
         "--prefix", help="with --dialect: what the tables' names begin with, fastjobs_ by default"
     )
-    parser.add_argument("--schema", help="with --dialect: the schema that they are in")
+    parser.add_argument(
+        "--schema", help="with --dialect: the schema, or the MySQL database, that they are in"
+    )
     add_app(parser)
     parser.set_defaults(order=_order)
 
@@ -53,7 +57,8 @@ def _order(typed: argparse.Namespace) -> int:
     from fastjobs.stores.sql.tables import make_tables
 
     try:
-        tables = make_tables("fastjobs_" if typed.prefix is None else typed.prefix, typed.schema)
+        prefix = "fastjobs_" if typed.prefix is None else typed.prefix
+        tables = make_tables(prefix, typed.schema, dialect=typed.dialect)
         out(script(tables, typed.dialect))
     except StoreError as wrong:
         raise Mistake(str(wrong)) from None

@@ -21,12 +21,17 @@ def kind_name(name: str) -> str:
     """The name, if a kind may have it; else a RegistrationError. It's kept in the database for ever."""
     if callable(name):
         raise RegistrationError('a kind has a name, which the database keeps: write @q.kind("welcome-mail")')
-    if not isinstance(name, str) or not _KIND_NAME.match(name):
+    if not is_kind_name(name):
         raise RegistrationError(
             f"a kind's name is 1 to 100 of A-Z a-z 0-9 . _ : - and begins with a letter or a digit:"
             f" {name!r:.250} is none"
         )
     return name
+
+
+def is_kind_name(name: object) -> bool:
+    """Whether a kind may have this name."""
+    return isinstance(name, str) and _KIND_NAME.match(name) is not None
 
 
 def job_name(name: str) -> str:

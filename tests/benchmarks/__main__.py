@@ -21,6 +21,7 @@ from sqlalchemy import __version__ as sqlalchemy_version
 import fastjobs
 from tests.benchmarks import no_database, sqlite_tables
 from tests.benchmarks.frame import Ground, Table, run_table
+from tests.benchmarks.mysql import tables as mysql_tables
 from tests.benchmarks.postgres import tables as postgres_tables
 
 
@@ -38,6 +39,12 @@ DATABASES = {
         "pg-",
         postgres_tables.TABLES,
         lambda options: postgres_tables.ground(options.postgres, options.folder),
+    ),
+    "mariadb": Database(
+        "mariadb-", mysql_tables.TABLES, lambda options: mysql_tables.ground("mariadb", options.folder)
+    ),
+    "mysql": Database(
+        "mysql-", mysql_tables.TABLES, lambda options: mysql_tables.ground("mysql", options.folder)
     ),
 }
 

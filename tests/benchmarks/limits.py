@@ -1,8 +1,8 @@
-"""What limits cost, on either database: each contestant does one thing, in a process of its own.
+"""What limits cost, on each database: each contestant does one thing, in a process of its own.
 
     python -m tests.benchmarks.limits NAME COUNT PLACE
 
-PLACE is a folder for a SQLite file, or the URL of an empty Postgres database. One line of JSON is printed.
+PLACE is a folder for a SQLite file, or the URL of an empty database on a server. One line of JSON is printed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 import fastjobs
 from fastjobs.store import Claimable, Claimed, Done, HoldBack, NewJob
+from fastjobs.stores.sql.tables import MYSQL
 from tests.benchmarks.work import Timed, Value, growth, value
 
 Found = dict[str, Any]
@@ -33,6 +34,7 @@ TIMES = 100
 SIZES = (1, 10, 100)
 OTHERS = 10_000
 """How many jobs of other keys wait behind those of the one that is held."""
+_DIGIT = f"({' UNION ALL '.join(f'SELECT {n} AS i' for n in range(10))})"
 
 
 def _term(kind: str, *, at_once: int | None = None, limited: bool = True) -> Claimable:
@@ -45,9 +47,9 @@ TERMS = (_term("free", limited=False), _term("back"), _term("limited", at_once=2
 @asynccontextmanager
 async def opened(place: str) -> AsyncGenerator[tuple[AsyncEngine, fastjobs.SQLStore]]:
     """An engine on the place, and a store that isn't open."""
-    is_server = place.startswith("postgresql://")
-    url = f"sqlite+aiosqlite:///{Path(place) / 'jobs.db'}"
-    engine = create_async_engine(place.replace("://", "+asyncpg://", 1) if is_server else url)
+    is_server = "://" in place
+    url = place if is_server else f"sqlite+aiosqlite:///{Path(place) / 'jobs.db'}"
+    engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://", 1))
     if not is_server:
         fastjobs.sqlite.configure(engine)
     try:
@@ -67,6 +69,11 @@ async def _stand(engine: AsyncEngine, kind: str, many: int, due: int, key: str =
         if engine.dialect.name == "sqlite":
             numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {many})"
             await connection.execute(text(f"{numbers} {columns} {some} n"))
+        elif engine.dialect.name in MYSQL:
+            numbers = " CROSS JOIN ".join(f"{_DIGIT} AS d{at}" for at in range(6))
+            number = " + ".join(f"d{at}.i * {10**at}" for at in range(6))
+            n = f"(SELECT 1 + {number} AS i FROM {numbers}) AS n"
+            await connection.execute(text(f"{columns} {some} {n} WHERE i <= {many} ORDER BY i"))
         else:
             await connection.execute(text(f"{columns} {some} generate_series(1, {many}) i"))
 
@@ -80,6 +87,12 @@ async def _settled(engine: AsyncEngine, place: str) -> None:
         return
     async with engine.connect() as connection:
         await connection.execution_options(isolation_level="AUTOCOMMIT")
+        if engine.dialect.name in MYSQL:
+            await connection.execute(text("ANALYZE TABLE fastjobs_jobs"))
+            await asyncio.sleep(
+                1
+            )  # the server removes old rows by itself, and tells the superuser alone how far it is
+            return
         await connection.execute(text("VACUUM ANALYZE"))
         await connection.execute(text("CHECKPOINT"))
 
@@ -102,9 +115,8 @@ async def _claims(place: str, standing: int, *sorts: str) -> Found:
                 await store.mark([HoldBack(held[0].id, held[0].claim, HOUR)])
             key = "NULL"
             if each.kind == "alone":
-                key = (
-                    f"x'{KEY.hex()}'" if engine.dialect.name == "sqlite" else f"decode('{KEY.hex()}', 'hex')"
-                )
+                is_postgres = engine.dialect.name == "postgresql"
+                key = f"decode('{KEY.hex()}', 'hex')" if is_postgres else f"x'{KEY.hex()}'"
             await _stand(engine, each.kind, standing, late, key)
         await _stand(engine, "free", sum(SIZES) * TIMES, late + standing + 1)
         if "alone" in sorts:

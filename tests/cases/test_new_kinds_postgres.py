@@ -91,7 +91,7 @@ async def test_a_long_transaction_with_a_kinds_first_push_keeps_no_start_and_no_
 async def test_a_kind_whose_row_went_with_anothers_rollback_is_noted_again(
     postgres_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastjobs.stores.sql.dialects.postgres.kinds._AGAIN", 1)
+    monkeypatch.setattr("fastjobs.stores.sql.server.kinds._AGAIN", 1)
     store, _, _ = _queue(_async_engine(postgres_database))
     await store.open([])
     holder = await asyncpg.connect(postgres_database.url())

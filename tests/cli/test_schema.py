@@ -18,6 +18,7 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Done, Kept
 from fastjobs.stores.sql.store import SQLStore
+from tests.databases import mysql
 from tests.databases.postgres import Database
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +29,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 q = fastjobs.Queue(fastjobs.SQLStore(create_async_engine("sqlite+aiosqlite:///app.db"), prefix="mail_"))
 servers = fastjobs.Queue(fastjobs.SQLStore(create_engine("postgresql+psycopg://app@nowhere/app"), schema="jobs"))
+maria = fastjobs.Queue(fastjobs.SQLStore(create_engine("mariadb+pymysql://app@nowhere/app"), schema="jobs"))
 memory = fastjobs.Queue(fastjobs.Memory())
 late = fastjobs.Queue()
 """
@@ -57,7 +59,9 @@ async def works(engine: Engine, *, prefix: str, schema: str | None = None) -> No
     await may.close()
     found = await store.examine(["mail"])
     assert [
-        each.said for each in found if each.check in ("tables", "functions", "plan") and each.level != "ok"
+        each.said
+        for each in found
+        if each.check in ("tables", "columns", "functions", "plan") and each.level != "ok"
     ] == []
     engine.dispose()
 
@@ -116,6 +120,46 @@ async def test_what_it_prints_for_postgres_makes_all_that_a_store_needs(
     assert "made the tables" not in caplog.text
 
 
+@pytest.mark.parametrize("schema", [None, "test_jobs"])
+async def test_what_it_prints_for_mysql_makes_all_that_a_store_needs(
+    schema: str | None,
+    mysql_database: mysql.Database,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    server, name = mysql_database.server, mysql_database.name
+    words = ["schema", "--dialect", server.family, "--prefix", "mail_"]
+    if schema is not None:
+        server.create_database(schema)
+        words += ["--schema", schema]
+    assert main(words) == 0
+    script = capsys.readouterr().out
+    if tool := shutil.which("mariadb") or shutil.which("mysql"):
+        run = [
+            tool,
+            "--no-defaults",
+            "--protocol=tcp",
+            f"--port={server.port}",
+            "--host=127.0.0.1",
+            "--user=app",
+            name,
+        ]
+        subprocess.run(run, input=script, text=True, check=True, timeout=30)
+        again = subprocess.run(run, input=script, text=True, capture_output=True, timeout=30)
+        assert again.returncode != 0
+        assert "already exists" in again.stderr
+    else:
+        mysql_database.execute(script)
+    engine = create_engine(mysql_database.url("pymysql").replace("mysql", server.family, 1))
+    try:
+        await works(engine, prefix="mail_", schema=schema)
+        assert "made the tables" not in caplog.text
+    finally:
+        if schema is not None:
+            server.drop_database(schema)
+
+
 @pytest.mark.usefixtures("app")
 def test_a_store_says_its_own_database_prefix_and_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "shop_of_schemas:servers"]) == 0
@@ -123,6 +167,12 @@ def test_a_store_says_its_own_database_prefix_and_schema(capsys: pytest.CaptureF
     assert "CREATE TABLE jobs.fastjobs_jobs" in told
     assert "CREATE FUNCTION" in told
     assert main(["schema", "--dialect", "postgresql", "--schema", "jobs"]) == 0
+    assert capsys.readouterr().out == told
+    assert main(["schema", "shop_of_schemas:maria"]) == 0
+    told = capsys.readouterr().out
+    assert "CREATE TABLE jobs.fastjobs_jobs" in told
+    assert "GENERATED ALWAYS AS" in told
+    assert main(["schema", "--dialect", "mariadb", "--schema", "jobs"]) == 0
     assert capsys.readouterr().out == told
 
 
@@ -137,7 +187,10 @@ def test_a_store_says_its_own_database_prefix_and_schema(capsys: pytest.CaptureF
         (["shop_of_schemas:late"], "shop_of_schemas:late has no store yet: name a queue that has one"),
         (["--prefix", "a_"], "--prefix and --schema go with --dialect"),
         (["shop_of_schemas:q", "--dialect", "sqlite"], "name a queue or a --dialect, not both"),
-        (["--dialect", "oracle"], "there are tables for postgresql, sqlite, and none for 'oracle'"),
+        (
+            ["--dialect", "oracle"],
+            "there are tables for mariadb, mysql, postgresql, sqlite, and none for 'oracle'",
+        ),
         (["--dialect", "sqlite", "--schema", "jobs"], "SQLite has no schemas"),
         (["--dialect", "sqlite", "--prefix", "Mail-"], "a prefix is 1 to 31 of a-z"),
     ],

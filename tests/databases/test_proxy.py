@@ -13,7 +13,11 @@ from typing import Literal
 
 import psycopg
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
 
+from tests.databases import mysql
 from tests.databases.postgres import Database
 from tests.databases.proxy import Direction, Proxy
 
@@ -307,3 +311,26 @@ def test_a_commit_whose_answer_is_lost_is_kept(
             connection.commit()
         connection.close()
     assert postgres_database.execute("SELECT a FROM one") == kept
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("driver", ["asyncmy", "aiomysql"])
+@pytest.mark.parametrize(("when", "kept"), [("before", []), ("answered", [(1,)])])
+async def test_a_commit_to_mysql_whose_answer_is_lost_is_kept(
+    mysql_database: mysql.Database,
+    driver: str,
+    when: Literal["before", "answered"],
+    kept: list[tuple[int]],
+) -> None:
+    mysql_database.execute("CREATE TABLE one (a int)")
+    with Proxy(mysql_database.server.port) as proxy:
+        engine = create_async_engine(proxy.url(mysql_database.url(driver)))
+        async with engine.connect() as connection:
+            await connection.execute(text("INSERT INTO one VALUES (1)"))
+            cut = proxy.cut_at(b"COMMIT", when=when)
+            with pytest.raises(DBAPIError):
+                await connection.commit()
+            assert cut.done.is_set()
+            await connection.invalidate()
+        await engine.dispose()
+    assert mysql_database.execute("SELECT a FROM one") == kept

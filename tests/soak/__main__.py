@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+from tests.databases.mysql_binaries import FAMILIES
 from tests.soak.checking import check
 from tests.soak.counting import count
 from tests.soak.history import CLIENTS, DATABASE, read
@@ -26,7 +27,8 @@ from tests.soak.kinds import ALWAYS_FAILS, ATTEMPTS
 from tests.soak.load import Clients
 from tests.soak.nemesis import Nemesis
 from tests.soak.outages import Outages
-from tests.soak.places import File, OnServer, Place
+from tests.soak.place_of import DRIVERS, place_of
+from tests.soak.places import File, Place, ServerPlace
 from tests.soak.processes import Fleet, NeverReady
 from tests.soak.recording import Recorder
 from tests.soak.report import table, unharmed
@@ -36,6 +38,7 @@ _CAUGHT_BY = {"no-fence": "late mark kept", "no-hold": "held twice"}
 """The rule that each control breaks."""
 _FAULTS = ("kill", "stop", "freeze", "poison", "restart", "termination", "cut")
 """What it may be asked to do, each by an option with an s."""
+_DRIVERS = sorted({driver for some in DRIVERS.values() for driver in some})
 _SHOWN = 12
 """How many violations are spelled out."""
 
@@ -50,24 +53,28 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--poisons", type=int, default=1, help="how many jobs that always kill their process (1)"
     )
-    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite", help="(sqlite)")
     parser.add_argument(
-        "--driver", choices=("asyncpg", "psycopg"), default="asyncpg", help="for Postgres (asyncpg)"
+        "--database", choices=("sqlite", "postgres", *FAMILIES), default="sqlite", help="(sqlite)"
     )
     parser.add_argument(
-        "--url", default=None, help="an empty Postgres database, postgresql://…; else a private server's"
+        "--driver",
+        choices=_DRIVERS,
+        help="a server's async one (asyncpg, asyncmy)",
     )
     parser.add_argument(
-        "--restarts", type=int, default=None, help="how many crashes of the server (5 on Postgres)"
+        "--url", default=None, help="an empty database, postgresql://… or mysql://…; else a private server's"
     )
     parser.add_argument(
-        "--terminations", type=int, default=None, help="how many sessions the server ends (10 on Postgres)"
+        "--restarts", type=int, default=None, help="how many crashes of the server (5 on a server)"
+    )
+    parser.add_argument(
+        "--terminations", type=int, default=None, help="how many sessions the server ends (10 on a server)"
     )
     parser.add_argument(
         "--cuts",
         type=int,
         default=None,
-        help="how many cuts, silences, delays on the way to it (10 on Postgres)",
+        help="how many cuts, silences, delays on the way to it (10 on a server)",
     )
     parser.add_argument(
         "--processes", type=int, default=2, help="how many uvicorn processes on one database (2)"
@@ -86,10 +93,13 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     asked = parser.parse_args(given)
     given_any = [asked.restarts, asked.terminations, asked.cuts, asked.url]
     if asked.database == "sqlite" and any(given_any):
-        parser.error("a file has no server: --restarts, --terminations, --cuts and --url are for Postgres")
+        parser.error("a file has no server: --restarts, --terminations, --cuts and --url are for a server")
     if asked.url is not None and asked.restarts:
         parser.error("the server that --url names is not restarted: leave out --restarts")
-    is_server, is_own = asked.database == "postgres", asked.database == "postgres" and asked.url is None
+    is_server = asked.database != "sqlite"
+    is_own = is_server and asked.url is None
+    if is_server and asked.driver not in (None, *DRIVERS[asked.database]):
+        parser.error(f"{asked.driver} is no driver of {asked.database}")
     asked.restarts = asked.restarts if asked.restarts is not None else 5 * is_own
     asked.terminations = asked.terminations if asked.terminations is not None else 10 * is_server
     asked.cuts = asked.cuts if asked.cuts is not None else 10 * is_server
@@ -104,7 +114,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     return asked
 
 
-async def soak(asked: argparse.Namespace, folder: Path, place: Place) -> None:
+async def soak(asked: argparse.Namespace, folder: Path, place: File | ServerPlace) -> None:
     """The run itself: it leaves its record in the folder."""
     waking_by = Random(f"{asked.seed} waking")
     fleet = Fleet(folder, place.url, asked.processes, asked.hold, asked.control or "none", waking_by)
@@ -112,7 +122,7 @@ async def soak(asked: argparse.Namespace, folder: Path, place: Place) -> None:
     clients = Clients(recorder, fleet.pick)
     noted = Recorder(folder, DATABASE)
     outages = None
-    if isinstance(place, OnServer):
+    if not isinstance(place, File):
         outages = Outages(place, noted, Random(f"{asked.seed} outages"))
     nemesis = Nemesis(fleet, clients, Random(f"{asked.seed} nemesis"), outages)
     over = asyncio.Event()
@@ -157,7 +167,7 @@ def told(asked: argparse.Namespace, folder: Path, store: str, took: float) -> bo
     """Reads the record, prints what it comes to, and answers whether the run is a good one."""
     history = read(folder, ATTEMPTS, ALWAYS_FAILS)
     violations, counts = check(history), count(history)
-    print(table(asked, store, counts, violations, took))
+    print(table(asked, store, history, counts, violations, took))
     for violation in violations[:_SHOWN]:
         print(f"! {violation.rule}: {violation.what}")
     if len(violations) > _SHOWN:
@@ -182,9 +192,7 @@ def main(given: Sequence[str] | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     print(f"soaking for about {asked.seconds:g} s, seed {asked.seed}", flush=True)
     began = time.monotonic()
-    place: Place = File(folder)
-    if asked.database == "postgres":
-        place = OnServer(folder, asked.driver, asked.url)
+    place = place_of(asked.database, folder, asked.driver, asked.url)
     try:
         asyncio.run(soak(asked, folder, place))
     except NeverReady as error:

@@ -1,4 +1,4 @@
-"""Claims and marks flat out on one Postgres, and a check that no job was held twice and no late mark was kept.
+"""Claims and marks flat out on one server, and a check that no job was held twice and no late mark was kept.
 
 `python -m tests.soak.hammer --seconds 30`: four processes with two connections each claim a few jobs and mark them,
 with holds so short that many run out first: every kind of mark meets every other claim. No app, and no queue.
@@ -23,11 +23,13 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from fastjobs.clock import SystemClock
 from fastjobs.core.job import NewJob
 from fastjobs.store import Claimable, Done, Extend, Fail, GiveBack, Mark, TryAgain
+from tests.databases.mysql_binaries import FAMILIES
 from tests.soak.checking import Violation, deadlocked, held_twice, late
 from tests.soak.history import read
 from tests.soak.indexed import Indexed
-from tests.soak.places import OnServer
+from tests.soak.place_of import place_of
 from tests.soak.recording import Recorder
+from tests.soak.report import given_up
 from tests.soak.stores import CONTROLS
 
 KINDS = ("quick", "short", "long")
@@ -97,13 +99,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.hammer", description=__doc__)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--processes", type=int, default=4)
-    parser.add_argument("--driver", choices=("asyncpg", "psycopg"), default="asyncpg")
-    parser.add_argument("--url", default=None, help="an empty Postgres database; else a private server's")
+    parser.add_argument("--database", choices=("postgres", *FAMILIES), default="postgres")
+    parser.add_argument("--driver", help="an async one (asyncpg, asyncmy)")
+    parser.add_argument("--url", default=None, help="an empty database; else a private server's")
     parser.add_argument("--control", choices=sorted(set(CONTROLS) - {"none"}), default="none")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as named:
         folder = Path(named)
-        place = OnServer(folder, asked.driver, asked.url)
+        place = place_of(asked.database, folder, asked.driver, asked.url)
         try:
             context = multiprocessing.get_context("spawn")
             running = [
@@ -133,6 +136,8 @@ def main() -> int:
     print("  ".join(f"{answer}={count}" for answer, count in answers.most_common()))
     rules = Counter(violation.rule for violation in found)
     print("  ".join(f"{rule}={rules[rule]}" for rule in _RULES))
+    if asked.database in FAMILIES:
+        print(given_up(history))
     for violation in found[:10]:
         print(f"! {violation.rule}: {violation.what}")
     if not answers["lost"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -162,6 +163,10 @@ class History:
     """When each process of the app was up."""
     deadlocks: int = 0
     """As the server's log has them."""
+    broken: int = 0
+    """How many deadlocks a server has broken of whose nature it is to have some, by its log."""
+    given_up: Counter[int] = field(default_factory=Counter[int])
+    """How many statements such a server gave up for others' sake, to be tried again, by the number of the error."""
     idle_in_tx: tuple[str, ...] = ()
     """What each session that was left in a transaction, with nothing under way, had done last."""
     apart: float | None = None
@@ -229,6 +234,8 @@ def _app(made: History, process: str, said: list[list[Any]]) -> None:
                 made.marks.append(Marked(process, id, claim, word, asked_at, answer, until))
             case "looked":
                 made.looks.append(Looked(process, rest[0], at))
+            case "given up":
+                made.given_up[rest[0]] += 1
             case "up":
                 made.ups[process] = at
             case "start":
@@ -266,6 +273,7 @@ def _kept(file: Path) -> dict[str, Any]:
         "integrity": kept["integrity"],
         "apart": APART,
         "deadlocks": kept["deadlocks"],
+        "broken": kept.get("broken", 0),
         "idle_in_tx": tuple(kept["idle_in_tx"]),
     }
 

@@ -44,7 +44,8 @@ async def prepare(url: str) -> None:
         await store.open(KINDS)
         await store.close()
         async with engine.begin() as connection:
-            await connection.execute(text('CREATE TABLE "order" (ref text PRIMARY KEY)'))
+            quoted = connection.dialect.identifier_preparer.quote("order")
+            await connection.execute(text(f"CREATE TABLE {quoted} (ref VARCHAR(100) PRIMARY KEY)"))
 
 
 async def left(engine: AsyncEngine) -> int:
@@ -79,7 +80,7 @@ class Hammer:
             self._dawdle = (
                 0.02 if is_file else 0.3
             )  # who dawdles in a transaction of a file keeps all from writing
-            store = broken_here(self._control, is_file)(engine, recorder, self._told)
+            store = broken_here(self._control, engine.dialect.name)(engine, recorder, self._told)
             queue = fastjobs.Queue(store, workers=_WORKERS, hold=self._hold, poll=POLL, grace=1)
             kinds = {name: self._kind(queue, name, store, recorder) for name in KINDS}
             async with queue.running():

@@ -1,7 +1,7 @@
 """Stores that are broken on purpose in one limit each: a check that can't see that says nothing.
 
-On SQLite a limit is kept by code in the process, which is replaced in each process here. On Postgres it is kept by
-functions of the database's, which are made anew without a line of theirs.
+On SQLite, MySQL and MariaDB a limit is kept by code in the process, which is replaced in each process here. On Postgres
+it is kept by functions of the database's, which are made anew without a line of theirs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from fastjobs.stores.sql.dialects.sqlite import keyed as sqlite_keyed
 from fastjobs.stores.sql.dialects.sqlite import throttles as sqlite_throttles
 from fastjobs.stores.sql.dialects.sqlite.keyed_statements import Keyed
 from fastjobs.stores.sql.dialects.sqlite.picking import Pick
-from fastjobs.stores.sql.tables import Tables
+from fastjobs.stores.sql.tables import MYSQL, Tables
+from tests.soak import limits_on_mysql, mysql_place
 from tests.soak.limits_kinds import AT_ONCE
 from tests.soak.recording import Recorder
 from tests.soak.stores import Recorded
@@ -83,10 +84,14 @@ class _CountsBefore(Limited):
         return await super().claim(kinds, limit, ahead=ahead, others=others)
 
 
-def broken_here(control: str, is_file: bool) -> type[Limited]:
-    """The store that a process is to have; what is broken on SQLite is broken in this process from now on."""
-    if not is_file:
-        return Limited
+def broken_here(control: str, dialect: str) -> type[Limited]:
+    """The store that a process is to have; what its own code keeps is broken in this process from now on."""
+    if dialect in MYSQL:
+        limits_on_mysql.break_here(control)
+    return _broken_on_sqlite(control) if dialect == "sqlite" else Limited
+
+
+def _broken_on_sqlite(control: str) -> type[Limited]:
     if control == "no-lock":
         return _CountsBefore
     if control == "no-count":
@@ -121,6 +126,8 @@ def _without(text: str, part: str, put: str = "") -> str:
 
 def break_database(control: str, url: str | None, path: str | None) -> None:
     """Takes out of the tables, or of the functions on a server, what the control says. The tables were made."""
+    if url is not None and url.startswith("mysql"):
+        return limits_on_mysql.break_tables(control, url)
     indexes = {"no-index": ("unique", "kind, unique_key"), "no-names": ("name", "name")}
     if control in indexes:
         name, columns = indexes[control]
@@ -167,6 +174,8 @@ def execute(statement: str, url: str | None, path: str | None) -> list[tuple[Any
             return connection.execute(statement).fetchall()
         finally:
             connection.close()
+    if url.startswith("mysql"):
+        return mysql_place.execute(url, statement)
     with psycopg.connect(url, autocommit=True, connect_timeout=10) as server:
         cursor = server.execute(statement.encode())
         return cursor.fetchall() if cursor.description else []

@@ -7,12 +7,10 @@ import os
 import signal
 import time
 from random import Random
+from typing import Literal
 
-import psycopg
-
-from tests.databases.proxy import Direction
 from tests.soak.kinds import POLL
-from tests.soak.places import OnServer
+from tests.soak.places import ServerPlace
 from tests.soak.recording import Recorder
 
 CUTS = (
@@ -25,23 +23,14 @@ CUTS = (
     "answer to a mark",
 )
 """What the proxy does. An answer that is cut is one that says that the server has done it."""
-_MARK_KEPT = b"D\x00\x00\x00\x12\x00\x03" + b"\xff" * 12
-"""One row of three nulls: the function that keeps marks says so that all were kept."""
-_ANSWERS: dict[str, bytes] = {
-    "answer to COMMIT": b"COMMIT\x00",
-    "answer to a push": b"INSERT 0 1\x00",
-    "answer to a claim": b'{"ref"',
-    "answer to a mark": _MARK_KEPT,
-}
 _AT_MOST = 4.0
 """Seconds that an answer is waited for."""
-_TO_CLIENT: Direction = "to_client"
 
 
 class Outages:
     """Breaks the way to one database, a fault after the other, and writes down from when to when."""
 
-    def __init__(self, place: OnServer, recorder: Recorder, random: Random) -> None:
+    def __init__(self, place: ServerPlace, recorder: Recorder, random: Random) -> None:
         self._place = place
         self._recorder = recorder
         self._random = random
@@ -51,11 +40,10 @@ class Outages:
         """One "restart", "termination" or "cut"; it returns once that is over."""
         began, wall = time.monotonic_ns(), time.time()
         if fault == "restart":
-            # A crash of the server's own, and a kill -9 of its parent process.
-            fault = self._random.choice(("restart", "crash"))
+            fault = self._random.choice(self._place.crashes)
             hit = await asyncio.to_thread(self._restart, fault)
         elif fault == "termination":
-            hit = await asyncio.to_thread(self._terminate)
+            hit = await asyncio.to_thread(self._place.terminate)
         else:
             # Each in turn, so that a short run has all of them too.
             fault = CUTS[self._next_cut % len(CUTS)]
@@ -82,16 +70,6 @@ class Outages:
                     raise
         return hit
 
-    def _terminate(self) -> int:
-        try:
-            ended = self._place.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1"
-            )
-        except psycopg.OperationalError:
-            return 0
-        return len(ended)
-
     async def _cut(self, what: str) -> int:
         proxy = self._place.proxy
         if what == "reset":
@@ -105,7 +83,9 @@ class Outages:
                 proxy.delay(0.3)
                 await asyncio.sleep(3)
             else:
-                cut = proxy.cut_at(_ANSWERS[what], direction=_TO_CLIENT, when="before")
+                pattern, direction = self._place.answers[what]
+                when: Literal["before", "answered"] = "before" if direction == "to_client" else "answered"
+                cut = proxy.cut_at(pattern, direction=direction, when=when)
                 hit = int(await asyncio.to_thread(cut.done.wait, _AT_MOST))
         finally:
             proxy.heal()

@@ -1,24 +1,25 @@
-"""Where the app keeps its data: a SQLite file, or a database on a Postgres server behind a proxy."""
+"""Where the app keeps its data: a SQLite file, or a database on a server behind a proxy."""
 
 from __future__ import annotations
 
 import json
 import re
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import psycopg
 
 from tests.databases.binaries import ABSENT, find_postgres
 from tests.databases.postgres import Server
-from tests.databases.proxy import Proxy
+from tests.databases.proxy import Direction, Proxy
 from tests.soak.history import TABLES
 
 _SAFE = {"fsync": "on", "full_page_writes": "on"}
 """What Postgres does of itself, and our tests' servers don't: what it has committed outlives a crash."""
-_LEFT = "SELECT count(*) FROM fastjobs_jobs WHERE state <> 3"
+LEFT = "SELECT count(*) FROM fastjobs_jobs WHERE state <> 3"
 
 
 class Place(Protocol):
@@ -46,6 +47,49 @@ class Place(Protocol):
         ...
 
 
+class Answer(NamedTuple):
+    """By what the proxy knows an answer, to cut the connection in its place."""
+
+    pattern: bytes
+    direction: Direction
+    """Whether it's the answer itself, or what is answered."""
+
+
+class PrivateServer(Protocol):
+    """A server of the run's own, which may be stopped."""
+
+    pid: int
+
+    def start(self) -> None: ...
+
+    def stop(self, mode: Literal["immediate"] = "immediate") -> None: ...
+
+
+class ServerPlace(Place, Protocol):
+    """A database on a server."""
+
+    proxy: Proxy
+
+    @property
+    def server(self) -> PrivateServer | None:
+        """The private one; None where a URL named another."""
+        ...
+
+    @property
+    def answers(self) -> Mapping[str, Answer]:
+        """Those that are cut, by what they're called."""
+        ...
+
+    @property
+    def crashes(self) -> tuple[str, ...]:
+        """How the server is stopped: "restart" as it stops at once by itself, "crash" by a kill -9."""
+        ...
+
+    def terminate(self) -> int:
+        """Ends one of the app's sessions, and gives how many there were to end: 1 or 0."""
+        ...
+
+
 class File:
     """A SQLite file in the folder."""
 
@@ -57,7 +101,7 @@ class File:
     def left(self) -> int | None:
         connection = sqlite3.connect(self._file, timeout=10)
         try:
-            (count,) = connection.execute(_LEFT).fetchone()
+            (count,) = connection.execute(LEFT).fetchone()
             return int(count)
         finally:
             connection.close()
@@ -72,8 +116,20 @@ class File:
         pass
 
 
+_MARK_KEPT = b"D\x00\x00\x00\x12\x00\x03" + b"\xff" * 12
+"""One row of three nulls: the function that keeps marks says so that all were kept."""
+
+
 class OnServer:
     """An empty database on a Postgres server: one of a private server, unless a URL names another."""
+
+    crashes = ("restart", "crash")
+    answers: Mapping[str, Answer] = {
+        "answer to COMMIT": Answer(b"COMMIT\x00", "to_client"),
+        "answer to a push": Answer(b"INSERT 0 1\x00", "to_client"),
+        "answer to a claim": Answer(b'{"ref"', "to_client"),
+        "answer to a mark": Answer(_MARK_KEPT, "to_client"),
+    }
 
     def __init__(self, folder: Path, driver: str, url: str | None) -> None:
         self._file = folder / TABLES
@@ -120,9 +176,19 @@ class OnServer:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
+    def terminate(self) -> int:
+        try:
+            ended = self.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1"
+            )
+        except psycopg.OperationalError:
+            return 0
+        return len(ended)
+
     def left(self) -> int | None:
         try:
-            return int(self.execute(_LEFT)[0][0])
+            return int(self.execute(LEFT)[0][0])
         except psycopg.Error:
             return None
 

@@ -7,8 +7,10 @@ import os
 import platform
 from collections import Counter
 
+from tests.databases.mysql_binaries import FAMILIES
 from tests.soak.checking import Violation
 from tests.soak.counting import Counts
+from tests.soak.history import History
 from tests.soak.outages import CUTS
 
 _SHOWN_ALWAYS = ("lost", "held twice", "torn", "late mark kept", "started twice")
@@ -67,6 +69,12 @@ def _database_rows(asked: argparse.Namespace, counts: Counts) -> list[tuple[str,
     return rows
 
 
+def given_up(history: History) -> str:
+    """What a server gave up for another's sake: errors 1213, of a deadlock, and 1205, of a wait that was long."""
+    tried = ", ".join(f"{count} of {number}" for number, count in sorted(history.given_up.items()))
+    return f"{history.broken} deadlocks in its log; tried again: {tried or 'none'}"
+
+
 def _times(seconds: list[float]) -> str:
     if not seconds:
         return "none"
@@ -74,7 +82,12 @@ def _times(seconds: list[float]) -> str:
 
 
 def table(
-    asked: argparse.Namespace, store: str, counts: Counts, violations: list[Violation], took: float
+    asked: argparse.Namespace,
+    store: str,
+    history: History,
+    counts: Counts,
+    violations: list[Violation],
+    took: float,
 ) -> str:
     """What is printed of a run."""
     rules = Counter(violation.rule for violation in violations)
@@ -98,6 +111,7 @@ def table(
         ("stops, the last included", counts.faults["stop"]),
         ("stalls of the loop", counts.faults["stall"]),
         *_database_rows(asked, counts),
+        *([("given up by the server", given_up(history))] if asked.database in FAMILIES else []),
         ("repeats by cause", of(f"{n} {what}" for what, n in sorted(counts.repeats.items())) or "none"),
         ("late ends ignored", counts.late_ends),
         ("late renewals refused", counts.late_renewals),

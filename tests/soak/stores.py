@@ -13,6 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from fastjobs import SQLStore
 from fastjobs.clock import Clock, SystemClock
 from fastjobs.store import Claimable, Claimed, Extend, Kept, Mark
+from fastjobs.stores.sql.dialects.mysql.errors import code
+from fastjobs.stores.sql.dialects.mysql.link import AsyncLink
 from tests.soak.recording import Recorder
 
 _WORDS = {
@@ -32,6 +34,7 @@ class Recorded(SQLStore):
         """A SQLite file's clock is the machine's in any case; a server's own is told without one."""
         super().__init__(engine, clock=SystemClock() if engine.dialect.name == "sqlite" else clock)
         self._recorder = recorder
+        _tell_of_what_is_given_up(recorder)
         self._claims: dict[tuple[str, int], int] = {}
 
     def claim_of(self, id: str, attempt: int) -> int:
@@ -96,6 +99,21 @@ class RecordedNoFence(Recorded, _NoFence):
 
 class RecordedNoHold(Recorded, _NoHold):
     """Its claims hold nothing."""
+
+
+_is_worth_another_try = AsyncLink.is_worth_another_try
+
+
+def _tell_of_what_is_given_up(recorder: Recorder) -> None:
+    """Has the links to MariaDB and MySQL write down what the server broke for another's sake, which is tried again."""
+
+    def told(self: AsyncLink, error: BaseException) -> bool:
+        found = _is_worth_another_try(self, error)
+        if found:
+            recorder.write("given up", code(error))
+        return found
+
+    AsyncLink.is_worth_another_try = told  # type: ignore[method-assign, assignment]
 
 
 CONTROLS: dict[str, type[Recorded]] = {

@@ -15,9 +15,11 @@ from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Kept, Mark
 from fastjobs.stores.sql import migrations
 from fastjobs.stores.sql.dialects.postgres import claim, marks, push
-from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
+from fastjobs.stores.sql.dialects.postgres.kinds import make_kinds
 from fastjobs.stores.sql.dialects.postgres.links import Link
 from fastjobs.stores.sql.dialects.postgres.statements import Statements, make_statements
+from fastjobs.stores.sql.server.floors import Floors
+from fastjobs.stores.sql.server.wanted import Wanted
 from fastjobs.stores.sql.tables import Tables, make_tables
 from tests.databases.postgres import Database
 
@@ -44,8 +46,8 @@ class Hot:
     def __init__(self, connection: asyncpg.Connection[Any], tables: Tables | None = None) -> None:
         self.connection = connection
         self.statements: Statements = make_statements(tables or make_tables())
-        self.kinds = Kinds(tables or make_tables(), self.statements)
-        self.floors = claim.Floors()
+        self.kinds = make_kinds(tables or make_tables(), self.statements)
+        self.floors = Floors()
         self.now = NOW
         self.met = 0
         """How many index entries of rows that are gone the last claim met."""
@@ -70,7 +72,7 @@ class Hot:
     async def claim(
         self, *kinds: Claimable, limit: int = 100, ahead: int = 0, others: Claimable | None = None
     ) -> Claimed:
-        wanted = claim.Wanted(kinds or (of(),), limit, ahead, others)
+        wanted = Wanted(kinds or (of(),), limit, ahead, others)
         return await claim.claim(self._link, self.statements, wanted, self.now, self.floors)
 
     async def mark(self, *some: Mark) -> list[Kept]:

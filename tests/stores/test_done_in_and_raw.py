@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from fastjobs.core.claiming import Claimable
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Done
 from fastjobs.store import Kept
+from tests.databases import mysql
 from tests.databases.postgres import Database
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +36,12 @@ class Raw:
         self.tx: Any = fastjobs.raw(connection)
 
     async def run(self, sql: str) -> None:
-        await done(self.connection.execute(sql))
+        if hasattr(self.connection, "get_autocommit"):
+            cursor = await done(self.connection.cursor())
+            await done(cursor.execute(sql))
+            await done(cursor.close())
+        else:
+            await done(self.connection.execute(sql))
 
     async def push(
         self, store: SQLStore, *payloads: str, told: Callable[[], None] = lambda: None
@@ -344,11 +350,120 @@ class TestPostgresDrivers(_Promises):
         connection.close()
 
 
+@pytest.fixture(scope="module", name="on_mariadb")
+def _on_mariadb(mariadb: mysql.Server) -> Iterator[mysql.Database]:
+    database = mariadb.create_database()
+    yield database
+    database.drop()
+
+
+@pytest.fixture(scope="module", name="on_mysql")
+def _on_mysql(request: pytest.FixtureRequest) -> Iterator[mysql.Database]:
+    server: mysql.Server = request.getfixturevalue("mysql")
+    database = server.create_database()
+    yield database
+    database.drop()
+
+
+class _OnMySQL(_Promises):
+    @pytest.fixture
+    async def store(self, database: mysql.Database) -> AsyncIterator[SQLStore]:
+        engine = create_async_engine(database.url("asyncmy"))
+        store = SQLStore(engine)
+        await store.open()
+        database.clear()
+        yield store
+        await store.close()
+        await engine.dispose()
+
+    @pytest.fixture
+    async def connect(self, driver: str, database: mysql.Database) -> AsyncIterator[Connect]:
+        import aiomysql  # type: ignore[import-untyped]
+        import asyncmy
+        import pymysql
+
+        at: dict[str, Any] = {
+            "host": "127.0.0.1",
+            "port": database.server.port,
+            "user": "app",
+            "db": database.name,
+            "autocommit": True,
+        }
+        opened: list[Any] = []
+        pools: list[Any] = []
+
+        async def connect() -> Raw:
+            made: Any
+            match driver:
+                case "asyncmy":
+                    made = await asyncmy.connect(**at)
+                case "aiomysql":
+                    made = await aiomysql.connect(**at)
+                case "aiomysql's pool":
+                    pools.append(pool := await aiomysql.create_pool(**at, minsize=1, maxsize=1))
+                    made = await pool.acquire()
+                case "pymysql of dicts":
+                    made = pymysql.connect(**at, cursorclass=pymysql.cursors.DictCursor)
+                case _:
+                    made = pymysql.connect(**at)
+            opened.append(made)
+            return Raw(made)
+
+        yield connect
+        for each in opened:
+            await done((each.ensure_closed if hasattr(each, "ensure_closed") else each.close)())
+        for pool in pools:
+            pool.close()
+
+    async def test_one_that_commits_by_hand_has_begun(self, store: SQLStore, connect: Connect) -> None:
+        raw = await connect()
+        await done(raw.connection.autocommit(False))
+        (id,) = await raw.push(store, "1")
+        assert await payloads(store) == []
+        await done(raw.connection.commit())
+        assert [job.id for job in (await store.claim(MAIL, 1)).jobs] == [id]
+
+    async def test_a_connection_of_another_database_is_refused(
+        self, store: SQLStore, connect: Connect, database: mysql.Database
+    ) -> None:
+        raw = await connect()
+        await raw.run("USE information_schema")
+        await raw.run("BEGIN")
+        with pytest.raises(
+            StoreError, match="of the database 'information_schema', and the queue's jobs are in"
+        ):
+            await raw.push(store, "1")
+
+
+class TestMariaDBDrivers(_OnMySQL):
+    @pytest.fixture
+    def database(self, on_mariadb: mysql.Database) -> mysql.Database:
+        return on_mariadb
+
+    @pytest.fixture(params=["asyncmy", "aiomysql", "aiomysql's pool", "pymysql", "pymysql of dicts"])
+    def driver(self, request: pytest.FixtureRequest) -> str:
+        driver: str = request.param
+        return driver
+
+
+class TestMySQLDrivers(_OnMySQL):
+    @pytest.fixture
+    def database(self, on_mysql: mysql.Database) -> mysql.Database:
+        return on_mysql
+
+    @pytest.fixture(params=["asyncmy", "pymysql"])
+    def driver(self, request: pytest.FixtureRequest) -> str:
+        driver: str = request.param
+        return driver
+
+
 @pytest.mark.parametrize(
     "nothing", [None, 1, "postgresql://", object(), sqlite3], ids=lambda it: type(it).__name__
 )
 def test_what_is_no_drivers_connection_is_refused(nothing: Any) -> None:
-    with pytest.raises(StoreError, match="raw takes a connection of asyncpg, psycopg, aiosqlite or sqlite3"):
+    with pytest.raises(
+        StoreError, match="raw takes a connection of asyncpg, psycopg, aiosqlite, sqlite3, asyncmy"
+    ):
         fastjobs.raw(nothing)
 
 

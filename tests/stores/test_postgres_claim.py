@@ -17,7 +17,7 @@ from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, GiveBack, Kept, TryAgain
 from fastjobs.core.text import kept_text
 from fastjobs.stores.sql import operations
-from fastjobs.stores.sql.dialects.postgres.claim import Floors
+from fastjobs.stores.sql.server.floors import Floors
 from fastjobs.stores.sql.tables import make_tables
 from tests.databases.postgres import Database
 from tests.stores.postgres_link import HOLD, NOW, SECOND, Hot, connect, make, of

@@ -9,8 +9,8 @@ from sqlalchemy.pool import NullPool
 
 from fastjobs.core.claiming import Claimable
 from fastjobs.core.job import NewJob
-from fastjobs.stores.sql.dialects.postgres import on_loop
-from fastjobs.stores.sql.dialects.postgres.clock import EVERY, SECOND, ServerClock
+from fastjobs.stores.sql.dialects.postgres import asyncpg_link
+from fastjobs.stores.sql.server.clock import EVERY, SECOND, ServerClock
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock
 from tests.databases.postgres import Database
@@ -151,7 +151,7 @@ async def test_jobs_are_due_by_the_servers_clock(
     postgres_database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        on_loop, "CLOCK", "SELECT (extract(epoch FROM clock_timestamp() + '100 s') * 1000000)::bigint"
+        asyncpg_link, "CLOCK", "SELECT (extract(epoch FROM clock_timestamp() + '100 s') * 1000000)::bigint"
     )
     store = SQLStore(create_async_engine(postgres_database.url("asyncpg"), poolclass=NullPool))
     await store.push([NewJob(kind="mail", payload="1")])

@@ -22,9 +22,9 @@ from fastjobs.core.claiming import Claimable
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, Kept
-from fastjobs.stores.sql.dialects.postgres import on_loop
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
 from fastjobs.stores.sql.dialects.postgres.links import Greeting
+from fastjobs.stores.sql.server import on_loop
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock
 from tests.databases.pgbouncer import PgBouncer

@@ -14,10 +14,10 @@ import pytest
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
-from fastjobs.stores.sql.dialects.postgres import gathering, on_loop, pairing
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
 from fastjobs.stores.sql.dialects.postgres.links import Link
-from fastjobs.stores.sql.dialects.postgres.question import Question
+from fastjobs.stores.sql.server import gathering, on_loop, pairing
+from fastjobs.stores.sql.server.question import Question
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock
 from tests.databases.postgres import Database
@@ -51,7 +51,8 @@ async def store(request: pytest.FixtureRequest, postgres_database: Database) -> 
 def sent(store: SQLStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was sent, in order."""
     sent: list[str] = []
-    on_link, take = store._database, on_loop.OnLoop.take
+    of_links: type[on_loop.OnLoop[Link]] = on_loop.OnLoop
+    on_link, take = store._database, of_links.take
     assert isinstance(on_link, Postgres)
     names = {
         text: name
@@ -59,7 +60,7 @@ def sent(store: SQLStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if name.removesuffix("_notify") in _NAMES
     }
 
-    async def taken(here: on_loop.OnLoop) -> Link:
+    async def taken(here: on_loop.OnLoop[Link]) -> Link:
         link = await take(here)
         if "fetch" not in vars(link):
             fetch = link.fetch
@@ -72,7 +73,7 @@ def sent(store: SQLStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             monkeypatch.setattr(link, "fetch", noted)
         return link
 
-    monkeypatch.setattr(on_loop.OnLoop, "take", taken)
+    monkeypatch.setattr(of_links, "take", taken)
     return sent
 
 

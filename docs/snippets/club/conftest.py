@@ -22,7 +22,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[AsyncEngine]:
     file: Path = tmp_path_factory.mktemp("club") / "test.db"
-    engine = create_async_engine(f"sqlite+aiosqlite:///{file}")  # or the URL of your test Postgres
+    engine = create_async_engine(f"sqlite+aiosqlite:///{file}")  # or the URL of your test server
     fastjobs.sqlite.configure(engine)  # without it, SQLite keeps what a savepoint released
     async with engine.begin() as connection:
         await connection.run_sync(main.Base.metadata.create_all)

@@ -71,4 +71,4 @@ def upgrade(op: Operations, *, prefix: str = "fastjobs_", schema: str | None = N
     connection: Connection = op.get_bind()
     if connection.dialect.name == "sqlite":
         begin_to_write(connection)
-    migrations.migrate(connection, make_tables(prefix, schema))
+    migrations.migrate(connection, make_tables(prefix, schema, dialect=connection.dialect.name))

@@ -12,6 +12,7 @@ from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Kept, Mark
 from fastjobs.store import Cancelled, Places, Run, Throttled
+from fastjobs.stores.sql.dialects.mysql.beside import Beside
 
 _T = TypeVar("_T")
 
@@ -22,6 +23,11 @@ class Database(Protocol):
     @property
     def name(self) -> str:
         """SQLAlchemy's name of the dialect."""
+        ...
+
+    @property
+    def beside(self) -> Beside | None:
+        """What asks beside a transaction of the app's, where that's needed."""
         ...
 
     async def open(self, kinds: Sequence[str]) -> None:

@@ -77,6 +77,8 @@ class Asked:
     """The store's own, on SQLite."""
     deep: bool
     """Whether to read the whole database, too."""
+    max_payload: int
+    """How many bytes a value of the app's may have."""
     clock: Clock
 
 
@@ -86,6 +88,8 @@ Checks = Sequence[tuple[str, Check]]
 _DOCTORS: Mapping[str, str] = {
     "sqlite": "fastjobs.stores.sql.dialects.sqlite.doctor",
     "postgresql": "fastjobs.stores.sql.dialects.postgres.doctor",
+    "mysql": "fastjobs.stores.sql.dialects.mysql.doctor",
+    "mariadb": "fastjobs.stores.sql.dialects.mysql.doctor",
 }
 
 
@@ -96,6 +100,7 @@ async def examine(
     kinds: Iterable[str],
     synchronous: str,
     deep: bool,
+    max_payload: int = 0,
     clock: Clock | None = None,
 ) -> list[Finding]:
     """Everything that is found. What keeps it from connecting is raised."""
@@ -109,6 +114,7 @@ async def examine(
         kinds=frozenset(kinds),
         synchronous=synchronous,
         deep=deep,
+        max_payload=max_payload,
         clock=SystemClock() if clock is None else clock,
     )
     look: Callable[[Asked], list[Finding]] = doctor.look
@@ -227,9 +233,9 @@ def unknown_kinds(connection: Connection, asked: Asked, now: int | None = None) 
         if kind in asked.kinds:
             continue
         waiting = and_(jobs.c.kind == kind, jobs.c.state == _IS_READY)
-        first = connection.scalar(
-            select(jobs.c.run_at).where(waiting).order_by(jobs.c.kind, jobs.c.run_at).limit(1)
-        )
+        # Where the index is on another column, that is the same for jobs that wait.
+        at = jobs.c.get("due", jobs.c.run_at)
+        first = connection.scalar(select(at).where(waiting).order_by(jobs.c.kind, at).limit(1))
         if first is None:
             continue
         many = _waiting(connection, asked, jobs.c.kind == kind)

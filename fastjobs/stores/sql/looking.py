@@ -13,9 +13,9 @@ from sqlalchemy import Connection, Integer, literal_column, select
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import FailedJob, JobState, KeptJob
 from fastjobs.store import KindCount
-from fastjobs.stores.sql.looks import Pages, make_looks
-from fastjobs.stores.sql.operations import chunks, row_id
+from fastjobs.stores.sql.looks import ByKind, Pages, by_id, make_looks, may_be_kind
 from fastjobs.stores.sql.tables import FAILED, HELD, PARKED, READY, Tables
+from fastjobs.stores.sql.values import chunks, row_id
 
 _STATES = {
     READY: JobState.WAITING,
@@ -31,7 +31,11 @@ _ALL = 1 << 62
 def counts(connection: Connection, tables: Tables, cap: int, now: int) -> list[KindCount]:
     """A row for each kind, in the order of their names; no number goes past `cap` + 1."""
     looks = make_looks(tables, connection.dialect.name)
-    rows = connection.execute(looks.counts, {"most": max(cap, 0) + 1, "now": now})
+    asked = {"most": max(cap, 0) + 1, "now": now}
+    each: list[dict[str, Any]] = [{}]
+    if isinstance(looks, ByKind):
+        each = [{"kind": kind} for kind in connection.scalars(looks.kinds)]
+    rows = [row for of in each for row in connection.execute(looks.counts, {**asked, **of})]
     return [
         KindCount(
             kind=kind,
@@ -54,7 +58,10 @@ def job(connection: Connection, tables: Tables, id: str, cut: int | None, now: i
     if number is None:
         return None
     looks = make_looks(tables, connection.dialect.name)
-    row = connection.execute(looks.job, {"id": number, "cut": _cut(cut), "now": now}).first()
+    asked: dict[str, Any] = {"id": number, "cut": _cut(cut), "now": now}
+    if isinstance(looks, ByKind):
+        asked["kind"] = connection.scalar(looks.kind, {"id": number})
+    row = connection.execute(looks.job, asked).first()
     return None if row is None else _kept(row, now)
 
 
@@ -76,6 +83,8 @@ def jobs(
         pages = looks.held
     else:
         raise StoreError(f"the jobs that are waiting or held are listed here, not those that are {state}")
+    if not may_be_kind(connection.dialect.name, kind):
+        return []
     rows = _page(connection, pages, after, limit, kind=kind, cut=_cut(cut), now=now)
     return [_kept(row, now) for row in rows]
 
@@ -90,10 +99,14 @@ def failed(
 ) -> list[FailedJob]:
     """A page of the failed jobs, the latest first."""
     looks = make_looks(tables, connection.dialect.name)
-    if kind is None:
-        rows = _page(connection, looks.failed, after, limit, cut=_cut(cut))
-    else:
+    if kind is not None:
+        if not may_be_kind(connection.dialect.name, kind):
+            return []
         rows = _page(connection, looks.failed_kind, after, limit, kind=kind, cut=_cut(cut))
+    elif isinstance(looks, ByKind):
+        rows = _newest(connection, looks, after, limit, _cut(cut))
+    else:
+        rows = _page(connection, looks.failed, after, limit, cut=_cut(cut))
     return [_failed(row) for row in rows]
 
 
@@ -104,13 +117,12 @@ def asked(connection: Connection, tables: Tables, held: Sequence[tuple[str, int]
     found: set[str] = set()
     for some in chunks(sorted({number for number, _ in claims})):
         # Not the state itself, or an index of all that failed would do, too.
-        rows = connection.execute(
-            select(table.c.id, table.c.claim).where(
-                table.c.id.in_(some),
-                table.c.stop_asked != literal_column("0", Integer),
-                table.c.state + literal_column("0", Integer) != FAILED,
-            )
+        asked = select(table.c.id, table.c.claim).where(
+            table.c.id.in_(some),
+            table.c.stop_asked != literal_column("0", Integer),
+            table.c.state + literal_column("0", Integer) != FAILED,
         )
+        rows = connection.execute(by_id(asked, table))
         found.update(str(id) for id, claim in rows if (id, claim) in claims)
     return found
 
@@ -128,6 +140,22 @@ def _page(
         if len(rows) >= most:
             break
     return rows
+
+
+def _newest(
+    connection: Connection, looks: ByKind, after: tuple[int, str] | None, limit: int, cut: int
+) -> list[Sequence[Any]]:
+    """A page of the failed of all kinds: when those of each failed is put in order, and the first are read."""
+    places: list[tuple[Any, Any]] = []
+    for kind in connection.scalars(looks.kinds).all():
+        page = _page(connection, looks.failed, after, limit, kind=kind)
+        # One that was written by hand may say of no time when it failed.
+        places = sorted([*places, *((at or 0, id) for id, at in page)], reverse=True)[: max(limit, 0)]
+    ids = [id for _, id in places]
+    found: dict[int, Sequence[Any]] = {}
+    for some in chunks(ids):
+        found.update((row[0], row) for row in connection.execute(looks.these, {"ids": some, "cut": cut}))
+    return [found[id] for id in ids]
 
 
 def _cut(cut: int | None) -> int:

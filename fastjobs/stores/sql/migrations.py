@@ -2,7 +2,8 @@
 
 A fresh database gets the latest tables at once and their version beside them, all in the caller's transaction, so
 that one that's killed in the middle leaves nothing. One process does this at a time: the caller sees to it on SQLite,
-by a lock of the file's, and `migrate` itself on Postgres, by a lock of the name's.
+by a lock of the file's, and `migrate` itself on Postgres and MySQL, by a lock of the name's. On MySQL nothing of it can
+be in a transaction: there each statement commits, and the version comes last.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
 from sqlalchemy import Connection, Dialect, bindparam, func, inspect, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.expression import text
 
 from fastjobs.core.errors import StoreError
+from fastjobs.stores.sql.dialects.mysql import making
 from fastjobs.stores.sql.dialects.postgres.functions import make_functions
-from fastjobs.stores.sql.tables import Tables, indexes
+from fastjobs.stores.sql.tables import MYSQL, Tables, indexes
 
 log = logging.getLogger("fastjobs")
 
@@ -30,7 +32,12 @@ STEPS: Mapping[int, Step] = {}
 
 FIRST = 1
 
-_DIALECTS: Mapping[str, Callable[[], Dialect]] = {"sqlite": sqlite.dialect, "postgresql": postgresql.dialect}
+_DIALECTS: Mapping[str, Callable[[], Dialect]] = {
+    "mariadb": mysql.dialect,
+    "mysql": mysql.dialect,
+    "postgresql": postgresql.dialect,
+    "sqlite": sqlite.dialect,
+}
 _FORBIDDEN = "42501"
 _THERE_ALREADY = ("42P07", "42723")
 
@@ -54,11 +61,15 @@ def ddl(tables: Tables, dialect_name: str) -> list[str]:
 
 def found_version(connection: Connection, tables: Tables) -> int:
     """The version of the tables that are there; 0 where there are none."""
-    if not inspect(connection).has_table(tables.version.name, schema=tables.schema):
-        return 0
+    if connection.dialect.name in MYSQL:
+        making.check_database(connection, tables)
     try:
+        if not inspect(connection).has_table(tables.version.name, schema=tables.schema):
+            return 0
         return connection.scalar(select(tables.version.c.version)) or 0
     except DBAPIError as error:
+        if connection.dialect.name in MYSQL:
+            making.tell(error, tables, does="read")
         if _sqlstate(error) == _FORBIDDEN:
             raise StoreError(
                 f"the database's role may not read the queue's tables {tables.prefix}*: GRANT it SELECT, INSERT, UPDATE"
@@ -98,6 +109,8 @@ def migrate(connection: Connection, tables: Tables) -> None:
         found = found_version(connection, tables)
         if found >= latest():
             return
+    if connection.dialect.name in MYSQL:
+        return _step_by_step(connection, tables)
     if not found:
         for statement in _ddl(tables, connection.dialect):
             _make(connection, tables, statement)
@@ -108,6 +121,24 @@ def migrate(connection: Connection, tables: Tables) -> None:
         STEPS[version](connection, tables)
     connection.execute(tables.version.update().values(version=latest()))
     log.info("upgraded the tables %s* from version %d to %d", tables.prefix, found, latest())
+
+
+def _step_by_step(connection: Connection, tables: Tables) -> None:
+    # Each statement commits there. What one that was killed has made is gone on with, under a lock of the name's.
+    with making.alone(connection, tables):
+        found = found_version(connection, tables)
+        if found >= latest():
+            return
+        if not found:
+            making.make(connection, tables)
+            connection.execute(tables.version.insert().values(id=1, version=latest()))
+            log.info("made the tables %s*, version %d", tables.prefix, latest())
+            return
+        for version in range(found + 1, latest() + 1):
+            STEPS[version](connection, tables)
+            connection.execute(tables.version.update().values(version=version))
+            making.keep(connection)
+        log.info("upgraded the tables %s* from version %d to %d", tables.prefix, found, latest())
 
 
 def _ddl(tables: Tables, dialect: Dialect) -> list[str]:

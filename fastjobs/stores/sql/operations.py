@@ -6,60 +6,34 @@ Async code gets here by `run_sync`. Each runs inside a transaction of the caller
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
 
 from sqlalchemy import Connection, Integer, literal_column, select
 from sqlalchemy.exc import StatementError
 
-from fastjobs.core.job import Alike, NewJob
+from fastjobs.core.job import NewJob
+from fastjobs.stores.sql.dialects.mysql import within as mysql
+from fastjobs.stores.sql.dialects.mysql.beside import Beside
 from fastjobs.stores.sql.dialects.postgres import keyed as postgres
 from fastjobs.stores.sql.dialects.postgres.keyed import Ended
 from fastjobs.stores.sql.dialects.sqlite import keyed as sqlite
-from fastjobs.stores.sql.tables import FAILED, READY, Tables
+from fastjobs.stores.sql.looks import by_id, may_be_kind
+from fastjobs.stores.sql.tables import FAILED, MYSQL, READY, Tables
+from fastjobs.stores.sql.values import chunks, claimed_row, has_keys, row_id, rows_of
 
 _ZERO = literal_column("0", Integer)
-_CHUNK = 500
-_T = TypeVar("_T")
 
 
-def row_id(id: str) -> int | None:
-    """The number that this id stands for; None for what is no id of this store's, so of no job."""
-    if not (isinstance(id, str) and id.isascii() and id.isdigit() and len(id) <= 19):
-        return None
-    number = int(id)
-    return number if number < 1 << 63 and str(number) == id else None
-
-
-def claimed_row(id: str, claim: int) -> tuple[int, int] | None:
-    """The number that this id stands for, with the claim; None where no claim of any job can be that."""
-    number = row_id(id)
-    return None if number is None or not 0 <= claim < 1 << 63 else (number, claim)
-
-
-def has_keys(jobs: Sequence[NewJob]) -> bool:
-    """Whether one of the jobs has a key or a name, so that it may be there already."""
-    return not isinstance(jobs, Alike) and any(job.key is not None or job.name is not None for job in jobs)
-
-
-def job_values(job: NewJob, now: int) -> tuple[str, str, int, int, str | None]:
-    """The new job's kind, payload, run_at, created_at and carried, of one that has neither a key nor a name."""
-    return job.kind, job.payload, now + job.after if job.at is None else job.at, now, job.carried
-
-
-def rows_of(jobs: Sequence[NewJob], now: int) -> list[tuple[str, str, int, int, str | None]]:
-    """`job_values` of each of the jobs."""
-    if isinstance(jobs, Alike):
-        kind, due, carried = jobs.kind, now + jobs.after if jobs.at is None else jobs.at, jobs.carried
-        return [(kind, payload, due, now, carried) for payload in jobs.payloads]
-    return [job_values(job, now) for job in jobs]
-
-
-def push(connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: int) -> list[str | None]:
+def push(
+    connection: Connection, tables: Tables, jobs: Sequence[NewJob], now: int, beside: Beside | None = None
+) -> list[str | None]:
     """Inserts the jobs and answers their ids, in the same order; None for one that is there already."""
     if has_keys(jobs):
         if connection.dialect.name == "sqlite":
             return sqlite.through(connection, sqlite.push(sqlite.make_keyed(tables), jobs, now))
-        return postgres.push(connection, tables, jobs, now)
+        if connection.dialect.name == "postgresql":
+            return postgres.push(connection, tables, jobs, now)
+    if connection.dialect.name in MYSQL:
+        return mysql.push(connection, tables, jobs, now, beside)
     table = tables.jobs
     rows = [
         {"kind": kind, "payload": payload, "run_at": run_at, "created_at": created_at, "carried": carried}
@@ -91,13 +65,17 @@ def new_kinds(connection: Connection, tables: Tables, kinds: Iterable[str]) -> l
     return [kind for kind in wanted if kind not in there]
 
 
-def done(connection: Connection, tables: Tables, id: str, claim: int, now: int) -> Ended:
+def done(
+    connection: Connection, tables: Tables, id: str, claim: int, now: int, beside: Beside | None = None
+) -> Ended:
     """Removes a job that is done, and says whether the claim had it: the mark `Done`, in anyone's transaction."""
     row = claimed_row(id, claim)
     if row is None:
         return Ended(False)
     if connection.dialect.name == "sqlite":
         return Ended(sqlite.through(connection, sqlite.done(sqlite.make_keyed(tables), *row, now)))
+    if connection.dialect.name in MYSQL:
+        return mysql.done(connection, tables, *row, now, beside)
     return postgres.done(connection, tables, *row, now)
 
 
@@ -106,7 +84,7 @@ def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: i
     table = tables.jobs
     were: set[int] = set()
     for some in _failed_ids(connection, tables, ids):
-        connection.execute(
+        again = (
             table.update()
             .where(table.c.id.in_(some), table.c.state + _ZERO == FAILED)
             .values(
@@ -120,6 +98,7 @@ def run_again(connection: Connection, tables: Tables, ids: Sequence[str], now: i
                 failed_at=None,
             )
         )
+        connection.execute(by_id(again, table))
         were.update(some)
     return _each_once(ids, were)
 
@@ -130,6 +109,8 @@ def delete(connection: Connection, tables: Tables, ids: Sequence[str], now: int)
     for some in _failed_ids(connection, tables, ids):
         if connection.dialect.name == "sqlite":
             sqlite.through(connection, sqlite.delete(sqlite.make_keyed(tables), some, now))
+        elif connection.dialect.name in MYSQL:
+            mysql.delete(connection, tables, some, now)
         else:
             postgres.delete(connection, tables, some, now)
         were.update(some)
@@ -138,6 +119,8 @@ def delete(connection: Connection, tables: Tables, ids: Sequence[str], now: int)
 
 def pause(connection: Connection, tables: Tables, kind: str, paused: bool) -> bool:
     """Pauses the kind, or resumes it, and says whether there is such a one."""
+    if not may_be_kind(connection.dialect.name, kind):
+        return False
     table = tables.kinds
     return (
         connection.execute(table.update().where(table.c.kind == kind).values(paused=int(paused))).rowcount > 0
@@ -148,11 +131,9 @@ def _failed_ids(connection: Connection, tables: Tables, ids: Sequence[str]) -> I
     table = tables.jobs
     numbers = sorted({number for number in map(row_id, ids) if number is not None})
     for some in chunks(numbers):
-        found = connection.scalars(
-            # Not the state itself, or an index of all that failed would do, too.
-            select(table.c.id).where(table.c.id.in_(some), table.c.state + _ZERO == FAILED).with_for_update()
-        )
-        yield list(found)
+        # Not the state itself, or an index of all that failed would do, too.
+        failed = select(table.c.id).where(table.c.id.in_(some), table.c.state + _ZERO == FAILED)
+        yield list(connection.scalars(by_id(failed.with_for_update(), table)))
 
 
 def _each_once(ids: Sequence[str], were: set[int]) -> list[bool]:
@@ -163,9 +144,3 @@ def _each_once(ids: Sequence[str], were: set[int]) -> list[bool]:
         if number is not None:
             were.discard(number)
     return answers
-
-
-def chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """As many at a time as go into one statement."""
-    for at in range(0, len(values), _CHUNK):
-        yield values[at : at + _CHUNK]

@@ -21,12 +21,13 @@ from sqlalchemy.engine.interfaces import Dialect
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import Job, NewJob
 from fastjobs.store import Ender, SyncEnder
+from fastjobs.stores.sql.dialects.mysql.raw import RawMySQL
 from fastjobs.stores.sql.dialects.postgres import keyed as postgres_keyed
 from fastjobs.stores.sql.dialects.postgres.statements import channel
 from fastjobs.stores.sql.dialects.sqlite import files, keyed
-from fastjobs.stores.sql.operations import has_keys, row_id
 from fastjobs.stores.sql.raw import Driver, RawAsync, RawSync
-from fastjobs.stores.sql.tables import Tables
+from fastjobs.stores.sql.tables import MYSQL, Tables
+from fastjobs.stores.sql.values import has_keys, row_id
 from fastjobs.stores.sql.waking import call_around
 
 if TYPE_CHECKING:
@@ -118,9 +119,6 @@ class _Raw:
         self._driver = driver
         self.committed = committed
         self._texts = _statements(tables, driver)
-        dialect = _DIALECTS[driver].name
-        if dialect != home.name:
-            raise StoreError(f"the connection is one of {dialect}, and the queue's store is on {home.name}")
 
     def push(self, jobs: Sequence[NewJob]) -> _Steps[list[str | None]]:
         """Inserts the jobs, and answers their ids."""
@@ -187,8 +185,9 @@ class _Raw:
             case _:  # psycopg begins one by itself, at the next statement, unless it's in autocommit
                 return int(connection.info.transaction_status) != 0 or not connection.autocommit
 
-    def execute(self, statement: _Statement, values: Any) -> Sequence[Any]:
+    def execute(self, step: tuple[_Statement, Any]) -> Sequence[Any]:
         """One step, by a sync driver. The rows are tuples whatever the app has its connection make of them."""
+        statement, values = step
         cursor = self._cursor()
         try:
             cursor.execute(statement.text, statement.given(values))
@@ -196,8 +195,9 @@ class _Raw:
         finally:
             cursor.close()
 
-    async def execute_async(self, statement: _Statement, values: Any) -> Sequence[Any]:
+    async def execute_async(self, step: tuple[_Statement, Any]) -> Sequence[Any]:
         """One step, by an async driver."""
+        statement, values = step
         if self._driver == "asyncpg":
             found: Sequence[Any] = await self._connection.fetch(statement.text, *statement.given(values))
             return found
@@ -236,7 +236,7 @@ def _as_tuples(_: object) -> type[tuple[Any, ...]]:
 class _Sync:
     sync: ClassVar[Literal[True]] = True
 
-    def __init__(self, raw: _Raw) -> None:
+    def __init__(self, raw: _Raw | RawMySQL) -> None:
         self._raw = raw
 
     def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
@@ -252,11 +252,11 @@ class _Sync:
         """Marks the job done."""
         return self._take(self._raw.done(job))
 
-    def _take(self, steps: _Steps[_T]) -> _T:
+    def _take(self, steps: Generator[Any, Any, _T]) -> _T:
         try:
             step = next(steps)
             while True:
-                step = steps.send(self._raw.execute(*step))
+                step = steps.send(self._raw.execute(step))
         except StopIteration as end:
             answer: _T = end.value
             return answer
@@ -276,7 +276,7 @@ class _SyncEnder:
 class _Async:
     sync: ClassVar[Literal[False]] = False
 
-    def __init__(self, raw: _Raw) -> None:
+    def __init__(self, raw: _Raw | RawMySQL) -> None:
         self._raw = raw
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
@@ -292,11 +292,11 @@ class _Async:
         """Marks the job done."""
         return await self._take(self._raw.done(job))
 
-    async def _take(self, steps: _Steps[_T]) -> _T:
+    async def _take(self, steps: Generator[Any, Any, _T]) -> _T:
         try:
             step = next(steps)
             while True:
-                step = steps.send(await self._raw.execute_async(*step))
+                step = steps.send(await self._raw.execute_async(step))
         except StopIteration as end:
             answer: _T = end.value
             return answer
@@ -317,5 +317,12 @@ def through(
     home: Home, tables: Tables, engine: Engine, tx: RawSync | RawAsync, committed: Committed
 ) -> Through | SyncThrough:
     """What pushes and ends jobs through this connection. Nothing is asked of it yet."""
-    made = _Raw(home, tables, engine, tx, committed)
+    dialect = _DIALECTS[tx.driver].name if tx.driver in _DIALECTS else "mysql"
+    if dialect != ("mysql" if home.name in MYSQL else home.name):
+        raise StoreError(f"the connection is one of {dialect}, and the queue's store is on {home.name}")
+    made: _Raw | RawMySQL
+    if dialect == "mysql":
+        made = RawMySQL(home.now, home.beside, tables, engine, tx, committed)
+    else:
+        made = _Raw(home, tables, engine, tx, committed)
     return _Sync(made) if tx.sync else _Async(made)

@@ -32,6 +32,7 @@ from fastjobs.store import (
 )
 from fastjobs.stores.sql import looking, operations, transaction
 from fastjobs.stores.sql.database import Database
+from fastjobs.stores.sql.dialects.mysql.database import MySQL
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
 from fastjobs.stores.sql.dialects.sqlite.database import SQLite
 from fastjobs.stores.sql.dialects.sqlite.files import plain_path
@@ -52,7 +53,12 @@ class _Makes(Protocol):
     ) -> Database: ...
 
 
-_DATABASES: Mapping[str, _Makes] = {"postgresql": Postgres, "sqlite": SQLite}
+_DATABASES: Mapping[str, _Makes] = {
+    "mariadb": MySQL,
+    "mysql": MySQL,
+    "postgresql": Postgres,
+    "sqlite": SQLite,
+}
 
 
 class SQLStore:
@@ -61,13 +67,14 @@ class SQLStore:
     `engine` is the app's, sync or async. The store never uses its pool: it opens a connection of its own by the
     engine's own creator, so with its URL, arguments and connect listeners. On SQLite that is one connection in a
     thread, which commits all that gathers while the last commit is under way, and another that reads, once jobs are
-    looked at. On Postgres, with asyncpg or psycopg 3, they are at most two for each event loop, and one that listens,
-    none of them held while a job runs. `migrate`: makes the tables as it opens, or upgrades older ones, and logs that
-    it did; with False, tables that are missing or older are a StoreError. `schema` puts them in a schema, where the
-    database has schemas. `synchronous` is SQLite's: with "FULL", the default, a push that has answered is kept through
-    a power cut, with "NORMAL" through a crash of the process alone. `clock` is the store's own, for tests. Nothing is
-    connected until it's opened, by the queue that it belongs to or by its first call; it may be closed and opened
-    again, on another loop too.
+    looked at. On Postgres, with asyncpg or psycopg 3, they are at most two for each event loop, and one that listens;
+    on MySQL and MariaDB, with asyncmy, aiomysql or PyMySQL, two, and one for pushes with keys. None of them is held
+    while a job runs. `migrate`: makes the tables as it opens, or upgrades older ones, and logs that it did; with
+    False, tables that are missing or older are a StoreError. `schema` puts them in a schema of Postgres, or in another
+    database of a MySQL or MariaDB server. `synchronous` is SQLite's: with "FULL", the default, a push that has
+    answered is kept through a power cut, with "NORMAL" through a crash of the process alone. `clock` is the store's
+    own, for tests. Nothing is connected until it's opened, by the queue that it belongs to or by its first call; it
+    may be closed and opened again, on another loop too.
 
     Raises StoreError for a database that this version has no store for, and for a SQLite database in memory.
     """
@@ -101,7 +108,7 @@ class SQLStore:
                 f" {sync_engine.dialect.name}"
             )
         self._engine = sync_engine
-        self._tables = make_tables(prefix, schema)
+        self._tables = make_tables(prefix, schema, dialect=sync_engine.dialect.name)
         self._database = made(
             sync_engine,
             self._tables,
@@ -113,17 +120,25 @@ class SQLStore:
         self._synchronous = synchronous
 
     def ddl(self) -> str:
-        """The statements that make the store's tables, as `fastjobs schema` prints them: for psql or sqlite3."""
+        """The statements that make the store's tables, as `fastjobs schema` prints them: for psql, sqlite3 or mysql."""
         return script(self._tables, self._engine.dialect.name)
 
-    async def examine(self, kinds: Collection[str] = (), *, deep: bool = False) -> list[Finding]:
-        """What `fastjobs doctor` says of the store's database; `kinds` are those that the app has.
+    async def examine(
+        self, kinds: Collection[str] = (), *, deep: bool = False, max_payload: int = 0
+    ) -> list[Finding]:
+        """What `fastjobs doctor` says of the store's database; `kinds` are those that the app has, and `max_payload`
+        the queue's.
 
         Nothing is written, and the store need not be open. `deep` reads the whole of a SQLite file, too. Raises
         StoreError or the driver's error where it can't connect.
         """
         return await examine(
-            self._engine, self._tables, kinds=kinds, synchronous=self._synchronous, deep=deep
+            self._engine,
+            self._tables,
+            kinds=kinds,
+            synchronous=self._synchronous,
+            deep=deep,
+            max_payload=max_payload,
         )
 
     def missing_file(self) -> str | None:

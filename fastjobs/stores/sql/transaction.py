@@ -18,6 +18,7 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.job import Job, NewJob
 from fastjobs.store import Ender, SyncEnder
 from fastjobs.stores.sql import operations, raw_transaction
+from fastjobs.stores.sql.dialects.mysql.beside import Beside
 from fastjobs.stores.sql.raw import RawAsync, RawSync
 from fastjobs.stores.sql.tables import Tables
 from fastjobs.stores.sql.waking import watch_connection, watch_session
@@ -32,6 +33,11 @@ class Home(Protocol):
     @property
     def name(self) -> str:
         """SQLAlchemy's name of the dialect."""
+        ...
+
+    @property
+    def beside(self) -> Beside | None:
+        """What asks beside the transaction, where that's needed."""
         ...
 
     def now(self) -> int: ...
@@ -88,7 +94,7 @@ class Within:
             return []
         self._home.prepare(connection, [job.kind for job in jobs])
         # Only now, as a server's time may have been asked for on this connection.
-        ids = operations.push(connection, self._tables, jobs, self._home.now())
+        ids = operations.push(connection, self._tables, jobs, self._home.now(), self._home.beside)
         tells = self._home.tell(connection)
         watch = (
             watch_session(self._target)
@@ -105,7 +111,9 @@ class Within:
         connection = self._connection()
         self._check(connection.dialect.name)
         self._home.prepare(connection, ())
-        ended = operations.done(connection, self._tables, job.id, job.claim, self._home.now())
+        ended = operations.done(
+            connection, self._tables, job.id, job.claim, self._home.now(), self._home.beside
+        )
         if ended.was_held:
             watch = (
                 watch_session(self._target)

@@ -12,7 +12,7 @@ import asyncio
 import sys
 import time
 
-from tests.benchmarks.postgres.contestant import main
+from tests.benchmarks.contestant import main
 from tests.benchmarks.postgres.loaded import loaded, new_queue
 from tests.benchmarks.postgres.metered import Found, connect
 from tests.benchmarks.postgres.raw import BATCH, CLAIM, DELETE, INSERT, now

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from fastjobs.store import Claimable, Done
-from tests.benchmarks.postgres.contestant import main
+from tests.benchmarks.contestant import main
 from tests.benchmarks.postgres.loaded import KIND, Loaded, loaded
 from tests.benchmarks.postgres.metered import Found, connect
 from tests.benchmarks.work import growth, percentiles, value

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 
-from tests.benchmarks.postgres.contestant import main
+from tests.benchmarks.contestant import main
 from tests.benchmarks.postgres.loaded import KIND, loaded, new_queue
 from tests.benchmarks.postgres.metered import Found
 from tests.benchmarks.postgres.ours import WORKERS

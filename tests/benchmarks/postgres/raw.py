@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tests.benchmarks.postgres.contestant import main
+from tests.benchmarks.contestant import main
 from tests.benchmarks.postgres.loaded import KIND, Loaded, loaded
 from tests.benchmarks.postgres.metered import Found, connect
 from tests.benchmarks.work import growth, percentiles, value

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fastjobs.store import Cancelled
-from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
-from fastjobs.stores.sql.operations import chunks, claimed_row, row_id
+from fastjobs.stores.sql.server.on_loop import OnLoop
+from fastjobs.stores.sql.values import chunks, claimed_row, row_id
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.links import Link
@@ -19,7 +19,7 @@ _AGAIN_AFTER = (0.01, 0.05)
 
 
 async def cancel(
-    here: OnLoop,
+    here: OnLoop[Link],
     statements: Statements,
     ids: Sequence[str],
     now: Callable[[], int],

@@ -10,13 +10,16 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.util import greenlet_spawn
 
 from fastjobs.stores.sql.dialects.postgres.links import (
+    CLOCK,
     GREETING,
     READ_COMMITTED,
     Greeting,
-    Opened,
     is_from_the_server,
+    is_locked_out,
     is_the_drivers,
+    is_worth_another_try,
 )
+from fastjobs.stores.sql.server.link import Opened
 
 _T = TypeVar("_T")
 _CLOSES_WITHIN = 2.0
@@ -64,6 +67,16 @@ class AsyncpgLink:
 
     def is_usable(self) -> bool:
         return not self._driver.is_closed() and not self._driver.is_in_transaction()
+
+    async def ask_the_time(self) -> int:
+        ((now,),) = await self.fetch(CLOCK)
+        return int(now)
+
+    def is_worth_another_try(self, error: BaseException) -> bool:
+        return is_worth_another_try(error)
+
+    def is_locked_out(self, error: BaseException) -> bool:
+        return is_locked_out(error)
 
     def is_answer(self, error: BaseException) -> bool:
         # What it refuses to send is its DataError, which has a code like the server's.

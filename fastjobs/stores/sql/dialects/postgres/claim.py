@@ -4,98 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from fastjobs.core.claiming import Claimable, Claimed
+from fastjobs.core.claiming import Claimed
 from fastjobs.core.job import Job
 from fastjobs.stores.sql.dialects.postgres.functions import EXHAUSTED, JOB
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
+from fastjobs.stores.sql.server.floors import LOWEST, Floors
+from fastjobs.stores.sql.server.wanted import Wanted, by_priority
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.links import Link
 
-_MANY = 1500
-"""So many entries of rows that are gone cost a claim about as much as the claim itself."""
-_FULL_EACH = 500_000
-"""Microseconds between two claims that look at all there is, where most of that is gone."""
-_LOWEST = -(1 << 63)
 _MOST = (1 << 31) - 1
 
 _new: Callable[[type[Job], tuple[Any, ...]], Job] = cast("Any", tuple).__new__
 _ID, _RUN_AT = itemgetter(1), itemgetter(4)
 """Of a row of the answer."""
-
-
-class Wanted(NamedTuple):
-    """What a claim was asked."""
-
-    kinds: tuple[Claimable, ...]
-    limit: int
-    ahead: int
-    others: Claimable | None
-
-    @property
-    def terms(self) -> tuple[Claimable, ...]:
-        """Of each kind, and of the others."""
-        return self.kinds if self.others is None else (*self.kinds, self.others)
-
-
-class Floors:
-    """Where a claim's walk of each kind's jobs begins, in the memory of one process, for one store.
-
-    An index keeps entries of jobs that are done until vacuum takes them out, and a transaction that stays open
-    anywhere in the database holds vacuum back: a claim would walk past all that was done meanwhile. Where two in a row
-    have met many, the next begin at the job that was taken last, and only one each half second looks at all: what is
-    due earlier and was pushed, given back or run again meanwhile, or lost its worker, is found by that one, or at once
-    after `forget`. Otherwise each claim looks at all: without such a transaction, it's the first to meet an entry that
-    takes it out of the way of the next.
-    """
-
-    def __init__(self) -> None:
-        self._at: dict[str, int] = {}
-        self._until: int | None = None
-        """When a claim is to look at all again; None while each does."""
-        self._met_many = False
-        self.forgets = 0
-        """How often `forget` was called: a claim under way at the time may not have seen what it was called for."""
-
-    def forget(self) -> None:
-        """Has the next claim look at all: jobs that were due long ago may be there again."""
-        self._until = None
-        self.forgets += 1
-
-    def is_full(self, now: int) -> bool:
-        """Whether a claim made now is to look at all."""
-        # A clock that was set back must not put it off.
-        return self._until is None or not now < self._until <= now + _FULL_EACH
-
-    def of(self, kind: str) -> int:
-        """Where the walk of the kind begins, in a claim that doesn't look at all."""
-        return self._at.get(kind, _LOWEST)
-
-    def met(self, gone: int, now: int, forgets: int) -> None:
-        """Notes how many entries of rows that are gone a claim that looked at all met; `forgets` is its start's."""
-        if gone >= _MANY and self._met_many and forgets == self.forgets:
-            self._until = now + _FULL_EACH
-        elif gone < _MANY:
-            self._until = None
-            self._at.clear()
-        self._met_many = gone >= _MANY
-
-    def took(self, jobs: list[Job]) -> None:
-        """Has the walks begin where these, the first ones due of their kinds, were."""
-        for job in jobs:
-            if job.run_at > self._at.get(job.kind, _LOWEST):
-                self._at[job.kind] = job.run_at
-
-    def emptied(self, kinds: list[str], now: int) -> None:
-        """Has the walks begin now: of these kinds nothing is left that's due."""
-        for kind in kinds:
-            self._at[kind] = max(now, self._at.get(kind, _LOWEST))
-
-    def until(self, now: int) -> int | None:
-        """Microseconds until the next claim that looks at all; None where each does."""
-        return None if self._until is None else max(self._until - now, 0)
 
 
 async def claim(
@@ -136,9 +61,9 @@ class Asked:
             [term.priority for term in each],
             sorted({term.priority for term in each}, reverse=True),
             [term.ahead_ok for term in each],
-            [_LOWEST] * len(each)
+            [LOWEST] * len(each)
             if self._full
-            else [*map(self._floors.of, named), *([] if others is None else [_LOWEST])],
+            else [*map(self._floors.of, named), *([] if others is None else [LOWEST])],
             others is not None,
             self._limit,
             self._limit - self._ahead,
@@ -168,7 +93,7 @@ class Asked:
             elif what == EXHAUSTED:
                 exhausted.append(job)
         if len(jobs) > 1:
-            _by_priority(jobs, self._terms, self._others)
+            by_priority(jobs, self._terms, self._others)
         next_at, gone, again = summary[1], summary[5], bool(summary[7])
         if limit and self._full:
             floors.met(gone, now, self._forgets)
@@ -184,13 +109,3 @@ class Asked:
             if short and not self._full:
                 next_in = look_in if next_in is None else min(next_in, look_in)
         return Claimed(jobs=jobs, exhausted=exhausted, again=again, next_in=next_in, now=now)
-
-
-def _by_priority(jobs: list[Job], terms: dict[str, Claimable], others: Claimable | None) -> None:
-    priorities = {term.priority for term in terms.values()}
-    if others is not None:
-        priorities.add(others.priority)
-    if len(priorities) > 1:
-        by_kind = {kind: term.priority for kind, term in terms.items()}
-        rest = 0 if others is None else others.priority
-        jobs.sort(key=lambda job: -by_kind.get(job.kind, rest))

@@ -22,21 +22,23 @@ from fastjobs.core.errors import StoreError
 from fastjobs.core.job import Alike, NewJob
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
 from fastjobs.store import Cancelled, Places, Run, Throttled
-from fastjobs.stores.sql import forks, operations
+from fastjobs.stores.sql import forks, values
 from fastjobs.stores.sql.dialects.postgres import acting, marks, push, schedules, throttles
 from fastjobs.stores.sql.dialects.postgres import claim as claiming
-from fastjobs.stores.sql.dialects.postgres.clock import ServerClock
-from fastjobs.stores.sql.dialects.postgres.gathering import Beside, Gathering
-from fastjobs.stores.sql.dialects.postgres.keyed_pushes import KeyedPushes
-from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
-from fastjobs.stores.sql.dialects.postgres.links import Link
+from fastjobs.stores.sql.dialects.postgres.kinds import make_kinds
+from fastjobs.stores.sql.dialects.postgres.links import Link, is_locked_out
 from fastjobs.stores.sql.dialects.postgres.listening import Listening
 from fastjobs.stores.sql.dialects.postgres.notifying import Notifier
-from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
-from fastjobs.stores.sql.dialects.postgres.opening import check_engine, link_opener
-from fastjobs.stores.sql.dialects.postgres.pairing import Pairing
-from fastjobs.stores.sql.dialects.postgres.presence import Presence
+from fastjobs.stores.sql.dialects.postgres.opening import check_engine, hurry, link_opener
 from fastjobs.stores.sql.dialects.postgres.statements import make_statements
+from fastjobs.stores.sql.server.clock import ServerClock
+from fastjobs.stores.sql.server.floors import Floors
+from fastjobs.stores.sql.server.gathering import Beside, Gathering
+from fastjobs.stores.sql.server.keyed_pushes import KeyedPushes
+from fastjobs.stores.sql.server.on_loop import OnLoop
+from fastjobs.stores.sql.server.pairing import Pairing
+from fastjobs.stores.sql.server.presence import Presence
+from fastjobs.stores.sql.server.wanted import Wanted
 from fastjobs.stores.sql.tables import Tables
 
 log = logging.getLogger("fastjobs")
@@ -60,11 +62,13 @@ _inherited: list[object] = []
 class _Here:
     """What the store has on one loop."""
 
-    def __init__(self, database: Postgres, on_loop: OnLoop, open_link: Callable[[], Awaitable[Link]]) -> None:
+    def __init__(
+        self, database: Postgres, on_loop: OnLoop[Link], open_link: Callable[[], Awaitable[Link]]
+    ) -> None:
         self.on_loop = on_loop
         self.notifier = Notifier(on_loop, database.statements.channel)
         self.gathering = Gathering(on_loop, lambda link, jobs: database.send(self, link, jobs))
-        self.keyed = KeyedPushes(on_loop, lambda link, jobs: database.send(self, link, jobs))
+        self.keyed = KeyedPushes(on_loop, lambda link, jobs: database.send(self, link, jobs), is_locked_out)
         self.pairing = Pairing(
             on_loop,
             self.gathering,
@@ -110,6 +114,7 @@ class Postgres:
     """The queue's database on a Postgres server."""
 
     name = "postgresql"
+    beside = None
 
     def __init__(
         self,
@@ -132,10 +137,17 @@ class Postgres:
         self._engine = engine
         self._open_link = link_opener(engine)
         self._tables = tables
-        self._presence = Presence(engine, tables, migrate=migrate)
+        self._presence = Presence(
+            engine,
+            tables,
+            migrate=migrate,
+            name_of=lambda connection: connection.execute(select(func.current_database())).scalar_one(),
+            hurry=hurry,
+            makes_within=True,
+        )
         self._clock = ServerClock(clock)
-        self._kinds = Kinds(tables, self.statements)
-        self._floors = claiming.Floors()
+        self._kinds = make_kinds(tables, self.statements)
+        self._floors = Floors()
         self._freed: deque[tuple[str, bytes]] = deque()
         """Keys whose jobs have ended in a transaction of the app's, for which others may have parked meanwhile."""
         self._lock = threading.Lock()
@@ -169,7 +181,7 @@ class Postgres:
         if not jobs:
             return []
         here = await self._ready()
-        return await (here.keyed if operations.has_keys(jobs) else here.gathering).push(jobs)
+        return await (here.keyed if values.has_keys(jobs) else here.gathering).push(jobs)
 
     async def send(self, here: _Here, link: Link, jobs: Sequence[NewJob]) -> list[str | None]:
         """Sends one statement's worth of jobs."""
@@ -181,7 +193,7 @@ class Postgres:
         return ids
 
     async def send_push_and_claim(
-        self, here: _Here, link: Link, jobs: Sequence[NewJob], wanted: claiming.Wanted
+        self, here: _Here, link: Link, jobs: Sequence[NewJob], wanted: Wanted
     ) -> tuple[list[str | None], Claimed]:
         """Sends one statement's worth of jobs, and the claim that was asked with them."""
         await self._kinds.note(link, (job.kind for job in jobs), self.now())
@@ -203,7 +215,7 @@ class Postgres:
     async def claim(
         self, kinds: Sequence[Claimable], limit: int, ahead: int, others: Claimable | None
     ) -> Claimed:
-        wanted = claiming.Wanted(tuple(kinds), limit, ahead, others)
+        wanted = Wanted(tuple(kinds), limit, ahead, others)
         here = await self._ready()
         return await here.pairing.claim(wanted)
 
@@ -221,7 +233,7 @@ class Postgres:
             if woken:
                 self._floors.forget()
 
-    async def send_claim(self, link: Link, wanted: claiming.Wanted) -> Claimed:
+    async def send_claim(self, link: Link, wanted: Wanted) -> Claimed:
         """Sends a claim."""
         await self._before_claim(link, wanted)
         # The time is told once there is a link: a claim that waited for one would make holds that are short.
@@ -235,7 +247,7 @@ class Postgres:
         return kept
 
     async def send_both(
-        self, link: Link, asked: Sequence[Mark], wanted: claiming.Wanted
+        self, link: Link, asked: Sequence[Mark], wanted: Wanted
     ) -> tuple[list[Kept], Claimed | None]:
         """Sends marks and a claim, in one statement where that can be; None for a claim that is to be sent alone."""
         batches = marks.batches(asked)
@@ -251,7 +263,7 @@ class Postgres:
             self._floors.forget()
         return answers, None if told[7] else claim.answered(found)
 
-    async def _before_claim(self, link: Link, wanted: claiming.Wanted) -> None:
+    async def _before_claim(self, link: Link, wanted: Wanted) -> None:
         if self._freed:
             await self._promote(link)
         # A kind with a limit needs its row, which whoever claims of it locks.
@@ -260,7 +272,7 @@ class Postgres:
             await self._kinds.note(link, limited, self.now())
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]:
-        marks.check(some)
+        values.check_marks(some)
         here = await self._ready()
         return await here.pairing.mark(list(some))
 

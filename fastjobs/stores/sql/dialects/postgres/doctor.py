@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from fastjobs.core.duration import SECOND
 from fastjobs.stores.sql.dialects.postgres.doctor_tables import CHECKS as OF_TABLES
 from fastjobs.stores.sql.dialects.postgres.doctor_tables import CLOCK, horizon, setting
 from fastjobs.stores.sql.inspecting import Asked, Check, Finding, Level, carry_out
+from fastjobs.stores.sql.server.doctor import compare_clocks
 
 
 def look(asked: Asked) -> list[Finding]:
@@ -136,21 +136,7 @@ def pooler(connection: Connection, asked: Asked) -> Iterable[Finding]:
 
 
 def clock(connection: Connection, asked: Asked) -> Iterable[Finding]:
-    before = asked.clock.monotonic()
-    server = connection.scalar(text(CLOCK)) or 0
-    half = (asked.clock.monotonic() - before) / 2
-    ahead = (server - asked.clock.now()) / SECOND + half
-    if abs(ahead) <= 1:
-        yield Finding(Level.OK, "clock", f"the server's is {abs(ahead):.3f} s off this machine's")
-    else:
-        way = "ahead of" if ahead > 0 else "behind"
-        yield Finding(
-            Level.WARNING,
-            "clock",
-            f"the server's clock is {abs(ahead):.1f} s {way} this machine's: the queue goes by the server's, so a job"
-            " that is pushed at= a time of this machine's runs that much early or late",
-            "have both set by NTP",
-        )
+    return compare_clocks(connection, asked, CLOCK)
 
 
 CHECKS: tuple[tuple[str, Check], ...] = (

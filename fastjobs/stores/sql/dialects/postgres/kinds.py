@@ -1,96 +1,36 @@
-"""The rows of the kinds: each kind has one before a job of it is there, and nobody waits long for another's.
-
-A row that a transaction has inserted and not committed keeps all who insert the same waiting for its end. So a push in
-a transaction of the app's, which may be open for long, notes its kind by another connection wherever it can; and
-whoever meets such a row nevertheless goes on without it, and tries again.
-"""
+"""How the rows of the kinds are written on Postgres."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 from sqlalchemy.dialects.postgresql import insert
 
-from fastjobs.stores.sql import operations
-from fastjobs.stores.sql.dialects.postgres.links import Link, sqlstate
-from fastjobs.stores.sql.dialects.postgres.opening import aside
+from fastjobs.stores.sql.dialects.postgres.links import Link
+from fastjobs.stores.sql.dialects.postgres.opening import hurry
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
+from fastjobs.stores.sql.server.kinds import Kinds, Ways
 from fastjobs.stores.sql.tables import Tables
 
-_AGAIN = 1_000_000
-"""Microseconds until a row that someone's transaction kept from being noted is tried again."""
-_LOCK_NOT_AVAILABLE = "55P03"
+
+def make_kinds(tables: Tables, statements: Statements) -> Kinds[Link]:
+    """What one store knows of its kinds' rows."""
+    return Kinds(tables, _Ways(tables, statements))
 
 
-class Kinds:
-    """Which kinds have a row, as far as this process knows, for one store."""
-
+class _Ways(Ways[Link]):
     def __init__(self, tables: Tables, statements: Statements) -> None:
         self._tables = tables
         self._statements = statements
-        self._lock = threading.Lock()
-        self._known: set[str] = set()
-        self._owed: dict[str, int] = {}
-        """Those that someone's transaction has inserted and not committed, with the time to try again."""
 
-    def forget(self) -> None:
-        """Whoever opens the database again may have made it anew."""
-        with self._lock:
-            self._known, self._owed = set(), {}
+    async def insert(self, link: Link, kinds: Sequence[str], now: int) -> None:
+        await link.fetch(self._statements.new_kinds, kinds, now)
 
-    async def note(self, link: Link, kinds: Iterable[str], now: int) -> None:
-        """Sees to it that each of the kinds has a row, before a job of it is there. Those known cost nothing.
-
-        One that a transaction has inserted and not committed is left to it, and owed: it's tried again by later calls,
-        as the transaction may roll back.
-        """
-        asked = set(kinds)
-        if not self._owed and self._known.issuperset(asked):
-            return
-        with self._lock:
-            # A clock that was set back must not put them off.
-            late = {kind for kind, at in self._owed.items() if not now < at <= now + _AGAIN}
-            wanted = sorted((asked - self._known - self._owed.keys()) | late)
-        if wanted and not await self._noted(link, wanted, now) and len(wanted) > 1:
-            for kind in wanted:
-                await self._noted(link, [kind], now)
-
-    async def _noted(self, link: Link, kinds: list[str], now: int) -> bool:
-        try:
-            await link.fetch(self._statements.new_kinds, kinds, now)
-        except Exception as error:
-            if sqlstate(error) != _LOCK_NOT_AVAILABLE:
-                raise
-            with self._lock:
-                self._owed.update(dict.fromkeys(kinds, now + _AGAIN))
-            return False
-        with self._lock:
-            self._known.update(kinds)
-            for kind in kinds:
-                self._owed.pop(kind, None)
-        return True
-
-    def is_owed(self) -> bool:
-        """Whether there are any to be tried again."""
-        return bool(self._owed)
-
-    def note_within(self, engine: Engine, connection: Connection, kinds: Sequence[str], now: int) -> None:
-        """The same for a push through this connection of the app's, where SQLAlchemy may do I/O."""
-        unknown = [kind for kind in kinds if kind not in self._known]
-        new = operations.new_kinds(connection, self._tables, unknown) if unknown else []
-        if not new:
-            return
-        # A row in the app's transaction is what others wait for until it ends; and at REPEATABLE READ one that came
-        # after its first statement is a serialization failure of the app's.
-        if aside(engine, connection, lambda other: self._insert(other, new, now)):
-            with self._lock:
-                self._known.update(new)
-        else:
-            self._insert(connection, new, now)
-
-    def _insert(self, connection: Connection, kinds: Sequence[str], now: int) -> None:
+    def insert_within(self, connection: Connection, kinds: Sequence[str], now: int) -> None:
         for kind in kinds:
             row = insert(self._tables.kinds).values(kind=kind, first_seen=now).on_conflict_do_nothing()
             connection.execute(row)
+
+    def hurry(self, connection: Connection) -> None:
+        hurry(connection)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 
 from fastjobs.stores.sql.dialects.postgres.links import Link, is_from_the_server, sqlstate
-from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
+from fastjobs.stores.sql.server.on_loop import OnLoop
 
 log = logging.getLogger("fastjobs")
 
@@ -36,7 +36,7 @@ class Listening:
 
     def __init__(
         self,
-        here: OnLoop,
+        here: OnLoop[Link],
         open_link: Callable[[], Awaitable[Link]],
         notify: Callable[[], Awaitable[object]],
         channel: str,

@@ -10,7 +10,7 @@ from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Ma
 from fastjobs.core.text import kept_text
 from fastjobs.stores.sql.dialects.postgres import functions
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
-from fastjobs.stores.sql.operations import claimed_row
+from fastjobs.stores.sql.values import check_marks, claimed_row
 
 if TYPE_CHECKING:
     from fastjobs.stores.sql.dialects.postgres.links import Link
@@ -22,15 +22,7 @@ _Numbered = tuple[int, int, Mark]
 """Its place among the marks, its job's number, and itself."""
 
 
-_KEPT = (Done, TryAgain, Fail, GiveBack, HoldBack, Extend)
 _NUMBERS = 1 << 63
-
-
-def check(marks: Sequence[Mark]) -> None:
-    """Raises a StoreError for a mark that this store doesn't keep."""
-    for kind in set(map(type, marks)):
-        if not issubclass(kind, _KEPT):
-            raise StoreError(f"SQLStore keeps no mark {kind.__name__}")
 
 
 async def mark(
@@ -55,7 +47,7 @@ async def mark(
 
 def batches(marks: Sequence[Mark]) -> list[Batch]:
     """The marks that can change something, in batches in which no job is twice."""
-    check(marks)
+    check_marks(marks)
     if len(marks) <= _TOGETHER and (done := _done(marks)) is not None:
         return [done]
     layers: list[list[_Numbered]] = []

@@ -7,7 +7,7 @@ import contextvars
 import logging
 
 from fastjobs.stores.sql.dialects.postgres.links import Link
-from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
+from fastjobs.stores.sql.server.on_loop import OnLoop
 
 log = logging.getLogger("fastjobs")
 
@@ -21,7 +21,7 @@ _IN_A_HURRY = 1.0
 class Notifier:
     """Notifies from one loop."""
 
-    def __init__(self, here: OnLoop, channel: str) -> None:
+    def __init__(self, here: OnLoop[Link], channel: str) -> None:
         self._here = here
         self._channel = channel
         self._last = float("-inf")

@@ -1,19 +1,16 @@
-"""How connections of the store's own are opened: which link an engine has, by its driver, and one for a moment.
+"""How connections of the store's own are opened: which link an engine has, by its driver.
 
 A driver's module is imported once there is an engine that has it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 
 from sqlalchemy import Connection, Engine, func, select
 
 from fastjobs.core.errors import StoreError
-from fastjobs.stores.sql.dialects.postgres.links import Link, Opened
-
-log = logging.getLogger("fastjobs")
+from fastjobs.stores.sql.dialects.postgres.links import Link
 
 
 def check_engine(engine: Engine) -> None:
@@ -45,29 +42,6 @@ def link_opener(engine: Engine) -> Callable[[], Awaitable[Link]]:
     return open_link
 
 
-def aside(engine: Engine, beside: Connection, work: Callable[[Connection], object]) -> bool:
-    """Does the work by a connection that is opened for it and closed, `beside` one of the app's that is in use here.
-
-    It answers whether the work is committed. That may fail in many ways, so what calls it can do without.
-    """
-
-    def soon(connection: Connection) -> None:
-        # What it may wait for may be a transaction that waits for this to be done.
-        connection.execute(select(func.set_config("lock_timeout", "200ms", True)))
-        work(connection)
-
-    if engine.dialect.is_async and not beside.dialect.is_async:
-        return False  # there is no loop here that an async driver could connect on
-    try:
-        opened = Opened(engine)
-    except Exception:
-        log.debug("no connection of the queue's own could be had beside the app's", exc_info=True)
-        return False
-    try:
-        opened.in_transaction(soon)
-    except Exception:
-        log.debug("what was to be done beside the app's transaction is done in it", exc_info=True)
-        return False
-    finally:
-        opened.close()
-    return True
+def hurry(connection: Connection) -> None:
+    """Has the transaction wait for no lock for long."""
+    connection.execute(select(func.set_config("lock_timeout", "200ms", True)))

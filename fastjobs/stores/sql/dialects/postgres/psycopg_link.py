@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import psycopg
@@ -20,13 +17,17 @@ from sqlalchemy.util import greenlet_spawn
 
 from fastjobs.core.errors import StoreError
 from fastjobs.stores.sql.dialects.postgres.links import (
+    CLOCK,
     GREETING,
     READ_COMMITTED,
     Greeting,
-    Opened,
     is_from_the_server,
+    is_locked_out,
     is_the_drivers,
+    is_worth_another_try,
 )
+from fastjobs.stores.sql.server.link import Opened
+from fastjobs.stores.sql.server.link_thread import LinkThread
 
 _T = TypeVar("_T")
 _LOOKS_EVERY = 60.0
@@ -75,6 +76,16 @@ class AsyncPsycopgLink:
     def is_usable(self) -> bool:
         return _is_idle(self._driver) and self._driver.autocommit and not _is_hung_up(self._driver)
 
+    async def ask_the_time(self) -> int:
+        ((now,),) = await self.fetch(CLOCK)
+        return int(now)
+
+    def is_worth_another_try(self, error: BaseException) -> bool:
+        return is_worth_another_try(error)
+
+    def is_locked_out(self, error: BaseException) -> bool:
+        return is_locked_out(error)
+
     def is_answer(self, error: BaseException) -> bool:
         return _is_answer(error)
 
@@ -104,40 +115,47 @@ class SyncPsycopgLink:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         self._opened: Opened | None = None
         self._driver: psycopg.Connection[Any]
         self._cursor: psycopg.RawCursor[tuple[Any, ...]]
-        self._is_busy = False
-        self._is_ending = False
         self.pid = 0
         self.is_pooled = False
-        threading.Thread(target=self._serve, name="fastjobs postgres link", daemon=True).start()
+        self._thread = LinkThread("fastjobs postgres link", self._close)
 
     @classmethod
     async def open(cls, engine: Engine) -> SyncPsycopgLink:
         _check_driver()
         link = cls(engine)
         try:
-            await link._call(link._open)
+            await link._thread.call(link._open)
         except BaseException:
-            link._end()
+            link._thread.end()
             raise
         return link
 
     async def fetch(self, text: str, *values: object) -> Sequence[Sequence[Any]]:
-        return await self._call(lambda: self._fetch(text, *values))
+        return await self._thread.call(lambda: self._fetch(text, *values))
 
     async def run(self, work: Callable[[Connection], _T]) -> _T:
-        return await self._call(lambda: self._run(work))
+        return await self._thread.call(lambda: self._run(work))
 
     def is_usable(self) -> bool:
         return (
-            not self._is_busy
+            not self._thread.is_busy
             and _is_idle(self._driver)
             and self._driver.autocommit
             and not _is_hung_up(self._driver)
         )
+
+    async def ask_the_time(self) -> int:
+        ((now,),) = await self.fetch(CLOCK)
+        return int(now)
+
+    def is_worth_another_try(self, error: BaseException) -> bool:
+        return is_worth_another_try(error)
+
+    def is_locked_out(self, error: BaseException) -> bool:
+        return is_locked_out(error)
 
     def is_answer(self, error: BaseException) -> bool:
         return _is_answer(error)
@@ -146,18 +164,18 @@ class SyncPsycopgLink:
         loop = asyncio.get_running_loop()
 
         def tell(callback: Callable[..., None], *values: int) -> None:
-            if not self._is_ending:
+            if not self._thread.is_ending:
                 loop.call_soon_threadsafe(callback, *values)
 
         def hear() -> None:
             self._cursor.execute(_listen(channel))
             tell(listening)
-            while not self._is_ending:
+            while not self._thread.is_ending:
                 for notice in self._driver.notifies(timeout=_LOOKS_EVERY):
                     tell(heard, notice.pid)
                 self._cursor.execute("SELECT 1")
 
-        await self._call(hear)
+        await self._thread.call(hear)
 
     def abort(self) -> None:
         if self._opened is not None:
@@ -165,50 +183,16 @@ class SyncPsycopgLink:
 
     def abandon(self) -> None:
         # Its thread has no loop, and goes on waiting for calls until it's told to end.
-        if self._is_busy:
+        if self._thread.is_busy:
             self.abort()
-        self._end()
+        self._thread.end()
 
     async def close(self) -> None:
         self.abandon()
 
-    def _end(self) -> None:
-        self._is_ending = True
-        self._calls.put(None)
-
-    async def _call(self, work: Callable[[], _T]) -> _T:
-        waits: Future[_T] = Future()
-        self._is_busy = True
-        self._calls.put((work, waits))
-        return await asyncio.wrap_future(waits)
-
-    def _serve(self) -> None:
-        try:
-            while (call := self._calls.get()) is not None:
-                work, waits = call
-                # Whoever waits and is cancelled leaves the statement to its end: the link isn't used until then.
-                is_wanted = waits.set_running_or_notify_cancel()
-                answer, failure = None, None
-                try:
-                    if is_wanted:
-                        answer = work()
-                except BaseException as error:
-                    failure = error
-                # Before the answer, as whoever gets it may use the link at once.
-                self._is_busy = False
-                try:
-                    if not is_wanted:
-                        pass
-                    elif failure is not None:
-                        waits.set_exception(failure)
-                    else:
-                        waits.set_result(answer)
-                except RuntimeError:
-                    pass  # the loop that waited has been closed
-                del call, work, waits, answer, failure
-        finally:
-            if self._opened is not None:
-                self._driver.close()
+    def _close(self) -> None:
+        if self._opened is not None:
+            self._driver.close()
 
     def _open(self) -> None:
         self._opened = Opened(self._engine)

@@ -9,13 +9,15 @@ from fastjobs.core.claiming import Claimed
 from fastjobs.core.job import Alike, NewJob
 from fastjobs.stores.sql.dialects.postgres import keyed
 from fastjobs.stores.sql.dialects.postgres.claim import Asked
-from fastjobs.stores.sql.dialects.postgres.keyed_pushes import PATIENCE
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
-from fastjobs.stores.sql.operations import has_keys, rows_of
+from fastjobs.stores.sql.values import has_keys, rows_of
 
 if TYPE_CHECKING:
-    from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
     from fastjobs.stores.sql.dialects.postgres.links import Link
+    from fastjobs.stores.sql.server.kinds import Kinds
+
+PATIENCE = 20
+"""Milliseconds that a push with a key or a name waits for another transaction. Then it's tried again."""
 
 
 async def push(
@@ -24,7 +26,7 @@ async def push(
     jobs: Sequence[NewJob],
     now: int,
     notify: bool,
-    kinds: Kinds | None = None,
+    kinds: Kinds[Link] | None = None,
 ) -> list[str | None]:
     """Inserts the jobs, all or none, and answers their ids in the same order.
 
@@ -60,7 +62,7 @@ async def push(
 
 
 async def _push_alike(
-    link: Link, statements: Statements, jobs: Alike, now: int, notify: bool, kinds: Kinds | None = None
+    link: Link, statements: Statements, jobs: Alike, now: int, notify: bool, kinds: Kinds[Link] | None = None
 ) -> list[str | None]:
     if kinds is not None:
         await kinds.note(link, (jobs.kind,), now)
@@ -102,7 +104,7 @@ async def _push_keyed(
     jobs: Sequence[NewJob],
     now: int,
     notify: bool,
-    kinds: Kinds | None,
+    kinds: Kinds[Link] | None,
 ) -> list[str | None]:
     if kinds is not None:
         await kinds.note(link, (job.kind for job in jobs), now)

@@ -13,16 +13,17 @@ from sqlalchemy.dialects.postgresql import insert
 
 from fastjobs.store import Run
 from fastjobs.stores.sql import operations
-from fastjobs.stores.sql.dialects.postgres.kinds import Kinds
-from fastjobs.stores.sql.dialects.postgres.links import Link, sqlstate
-from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
+from fastjobs.stores.sql.dialects.postgres.links import Link, is_locked_out
+from fastjobs.stores.sql.server.kinds import Kinds
+from fastjobs.stores.sql.server.on_loop import OnLoop
 from fastjobs.stores.sql.tables import Tables
 
-_LOCK_NOT_AVAILABLE = "55P03"
 _PAUSE = 0.1
 
 
-async def push_run(here: OnLoop, kinds: Kinds, tables: Tables, run: Run, now: Callable[[], int]) -> bool:
+async def push_run(
+    here: OnLoop[Link], kinds: Kinds[Link], tables: Tables, run: Run, now: Callable[[], int]
+) -> bool:
     """Pushes the run unless one due then or later was pushed already, and says whether it did.
 
     One whose key a transaction of the app's has pushed and not committed is tried again until that has ended, or its
@@ -37,7 +38,7 @@ async def push_run(here: OnLoop, kinds: Kinds, tables: Tables, run: Run, now: Ca
         try:
             return await here.use(send)
         except Exception as error:
-            if sqlstate(error) != _LOCK_NOT_AVAILABLE:
+            if not is_locked_out(error):
                 raise
         await asyncio.sleep(_PAUSE)
 

@@ -8,7 +8,7 @@ from fastjobs.store import Cancelled
 from fastjobs.stores.sql.dialects.sqlite import keyed
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened
 from fastjobs.stores.sql.dialects.sqlite.writer import Call
-from fastjobs.stores.sql.operations import claimed_row, row_id
+from fastjobs.stores.sql.values import claimed_row, row_id
 
 
 def cancel(ids: Sequence[str], now: Callable[[], int]) -> Call[list[Cancelled]]:

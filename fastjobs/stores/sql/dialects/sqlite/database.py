@@ -21,7 +21,7 @@ from fastjobs.core.errors import QueueError, StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import GiveBack, Kept, Mark
 from fastjobs.store import Cancelled, Places, Run, Throttled
-from fastjobs.stores.sql import migrations, operations
+from fastjobs.stores.sql import migrations, operations, values
 from fastjobs.stores.sql.dialects.sqlite import (
     acting,
     files,
@@ -48,6 +48,7 @@ class SQLite:
     """A queue's database in a SQLite file."""
 
     name = "sqlite"
+    beside = None
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class SQLite:
         )
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]:
-        marks.check(some)
+        values.check_marks(some)
         asked, now = list(some), self._clock.now
         return await self._call(Call(lambda opened: marks.mark(opened, asked, now())))
 

@@ -9,14 +9,7 @@ from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Ma
 from fastjobs.core.text import kept_text
 from fastjobs.stores.sql.dialects.sqlite import keyed
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened
-from fastjobs.stores.sql.operations import claimed_row
-
-
-def check(marks: Sequence[Mark]) -> None:
-    """Raises a StoreError for a mark that this store doesn't keep."""
-    for mark in marks:
-        if not isinstance(mark, (Done, TryAgain, Fail, GiveBack, HoldBack, Extend)):
-            raise StoreError(f"SQLStore keeps no mark {type(mark).__name__}")
+from fastjobs.stores.sql.values import claimed_row
 
 
 def mark(opened: Opened, marks: Sequence[Mark], now: int) -> list[Kept]:

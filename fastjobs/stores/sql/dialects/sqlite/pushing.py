@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fastjobs.core.job import NewJob
-from fastjobs.stores.sql import operations
+from fastjobs.stores.sql import values
 from fastjobs.stores.sql.dialects.sqlite import keyed
 from fastjobs.stores.sql.dialects.sqlite.claim import note_kinds
 from fastjobs.stores.sql.dialects.sqlite.opened import Opened
@@ -14,11 +14,11 @@ from fastjobs.stores.sql.dialects.sqlite.opened import Opened
 
 def push(jobs: Sequence[NewJob], now: int) -> Callable[[Opened], list[str | None]]:
     """What pushes these jobs, due by this now, and answers their ids."""
-    if operations.has_keys(jobs):
+    if values.has_keys(jobs):
         if all(job.key is not None and job.name is None and not job.latest for job in jobs):
             return partial(_unique, jobs=jobs, now=now)
         return partial(_keyed, jobs=list(jobs), now=now)
-    return partial(_plain, rows=operations.rows_of(jobs, now))
+    return partial(_plain, rows=values.rows_of(jobs, now))
 
 
 def _plain(opened: Opened, rows: list[tuple[str, str, int, int, str | None]]) -> list[str | None]:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 
-from tests.benchmarks.postgres.metered import Found
+from tests.benchmarks.metered import Found
 
 Contestant = Callable[[str, int], Awaitable[Found]]
 

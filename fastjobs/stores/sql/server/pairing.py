@@ -9,34 +9,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic
 
 from fastjobs.core.claiming import Claimed
 from fastjobs.core.marks import GiveBack, HoldBack, Kept, Mark
-from fastjobs.stores.sql.dialects.postgres.claim import Wanted
-from fastjobs.stores.sql.dialects.postgres.gathering import Gathering
-from fastjobs.stores.sql.dialects.postgres.links import Link, is_worth_another_try
-from fastjobs.stores.sql.dialects.postgres.on_loop import Call, OnLoop
-from fastjobs.stores.sql.dialects.postgres.question import Question
+from fastjobs.stores.sql.server.gathering import Gathering
+from fastjobs.stores.sql.server.link import L
+from fastjobs.stores.sql.server.on_loop import Call, OnLoop
+from fastjobs.stores.sql.server.question import Question
+from fastjobs.stores.sql.server.wanted import Wanted
 
 FEW = 100
 """More marks than so many go alone: a claim needn't wait for all of them."""
 
-SendMarks = Callable[[Link, Sequence[Mark]], Awaitable[list[Kept]]]
-SendClaim = Callable[[Link, Wanted], Awaitable[Claimed]]
-SendBoth = Callable[[Link, Sequence[Mark], Wanted], Awaitable["tuple[list[Kept], Claimed | None]"]]
+SendMarks = Callable[[L, Sequence[Mark]], Awaitable[list[Kept]]]
+SendClaim = Callable[[L, Wanted], Awaitable[Claimed]]
+SendBoth = Callable[[L, Sequence[Mark], Wanted], Awaitable["tuple[list[Kept], Claimed | None]"]]
 
 
-class Pairing:
+class Pairing(Generic[L]):
     """The marks and claims of one loop."""
 
     def __init__(
         self,
-        here: OnLoop,
-        pushes: Gathering,
+        here: OnLoop[L],
+        pushes: Gathering[L],
         *,
-        mark: SendMarks,
-        claim: SendClaim,
-        both: SendBoth,
+        mark: SendMarks[L],
+        claim: SendClaim[L],
+        both: SendBoth[L],
         undo: Callable[[Claimed], None],
     ) -> None:
         """`both` may keep the marks alone, and answers None for the claim then. `undo` gets what was claimed for a
@@ -47,7 +48,7 @@ class Pairing:
         self.send_claim = claim
         self.send_both = both
         self._undo = undo
-        self._open: _Pair | None = None
+        self._open: _Pair[L] | None = None
         """The one whose statement isn't sent yet."""
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]:
@@ -88,13 +89,13 @@ class Pairing:
         if not asked.settle(claimed):
             self._undo(claimed)
 
-    def _begun(self, *, to_join: bool) -> _Pair:
-        pair = _Pair(self, self._here)
+    def _begun(self, *, to_join: bool) -> _Pair[L]:
+        pair: _Pair[L] = _Pair(self, self._here)
         if to_join:
             self._open = pair
         return pair
 
-    def close(self, pair: _Pair) -> None:
+    def close(self, pair: _Pair[L]) -> None:
         """Nobody joins this one any more."""
         if self._open is pair:
             self._open = None
@@ -105,17 +106,17 @@ def _go_together(some: Sequence[Mark]) -> bool:
     return len(some) <= FEW and {*map(type, some)}.isdisjoint((GiveBack, HoldBack))
 
 
-class _Pair:
+class _Pair(Generic[L]):
     """Marks, a claim, or both, and the task that sends them, which is nobody's."""
 
-    def __init__(self, pairing: Pairing, here: OnLoop) -> None:
+    def __init__(self, pairing: Pairing[L], here: OnLoop[L]) -> None:
         self._pairing = pairing
         self.marks: Question[Sequence[Mark], list[Kept]] | None = None
         self.wanted: Question[Wanted, Claimed] | None = None
-        call: Call[None] = here.call(self._send)
+        call: Call[L, None] = here.call(self._send)
         task = here.begin(call.run())
         task.add_done_callback(self._ended)
-        self._under_way: tuple[Call[None], asyncio.Task[None]] | None = call, task
+        self._under_way: tuple[Call[L, None], asyncio.Task[None]] | None = call, task
 
     def leave(self) -> None:
         """One of the callers has gone. A statement that nobody waits for has some seconds left."""
@@ -142,7 +143,7 @@ class _Pair:
                 if asked is not None:
                     asked.fail(error)
 
-    async def _send(self, link: Link) -> None:
+    async def _send(self, link: L) -> None:
         pairing = self._pairing
         pairing.close(self)
         marks, wanted = self._awaited()
@@ -163,7 +164,7 @@ class _Pair:
             try:
                 marks.settle(await pairing.send_marks(link, marks.asks))
             except Exception as error:
-                if wanted is None or not link.is_answer(error) or is_worth_another_try(error):
+                if wanted is None or not link.is_answer(error) or link.is_worth_another_try(error):
                     raise
                 marks.fail(error)
         if wanted is not None:

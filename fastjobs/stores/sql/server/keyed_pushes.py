@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic
 
 from fastjobs.core.job import NewJob
-from fastjobs.stores.sql.dialects.postgres.gathering import Gathering
-from fastjobs.stores.sql.dialects.postgres.links import Link, sqlstate
-from fastjobs.stores.sql.dialects.postgres.on_loop import OnLoop
+from fastjobs.stores.sql.server.gathering import Gathering
+from fastjobs.stores.sql.server.link import L
+from fastjobs.stores.sql.server.on_loop import OnLoop
 
-PATIENCE = 20
-"""Milliseconds that a statement waits for another transaction."""
-_LOCK_NOT_AVAILABLE = "55P03"
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.25
 
-Send = Callable[[Link, Sequence[NewJob]], Awaitable[list["str | None"]]]
+Send = Callable[[L, Sequence[NewJob]], Awaitable[list["str | None"]]]
 
 
-class KeyedPushes:
+class KeyedPushes(Generic[L]):
     """The pushes with keys and names of one loop: they gather as others do, apart from those."""
 
-    def __init__(self, here: OnLoop, send: Send) -> None:
+    def __init__(
+        self, here: OnLoop[L], send: Send[L], is_locked_out: Callable[[BaseException], bool]
+    ) -> None:
         self._here = here
+        self._is_locked_out = is_locked_out
         self._send = send
         self._gathering = Gathering(here, send)
         self._turn = asyncio.Semaphore(1)
@@ -38,7 +39,7 @@ class KeyedPushes:
         try:
             return await self._gathering.push(jobs)
         except Exception as error:
-            if sqlstate(error) != _LOCK_NOT_AVAILABLE:
+            if not self._is_locked_out(error):
                 raise
         pause = _FIRST_PAUSE
         while True:
@@ -48,5 +49,5 @@ class KeyedPushes:
                 try:
                     return await self._here.use(lambda link: self._send(link, jobs))
                 except Exception as error:
-                    if sqlstate(error) != _LOCK_NOT_AVAILABLE:
+                    if not self._is_locked_out(error):
                         raise

@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from fastjobs.clock import SystemClock
-from fastjobs.stores.sql.dialects.postgres.clock import ServerClock
-from fastjobs.stores.sql.dialects.postgres.links import CLOCK, Link, is_worth_another_try
+from fastjobs.stores.sql.server.clock import ServerClock
+from fastjobs.stores.sql.server.link import L
 
 log = logging.getLogger("fastjobs")
 
@@ -29,22 +29,24 @@ TRIES = 5
 _random = SystemClock().random
 
 
-class OnLoop:
+class OnLoop(Generic[L]):
     """The links of one store on one loop. It's made inside of it, and closes itself as `asyncio.run` ends."""
 
-    def __init__(self, open_link: Callable[[], Awaitable[Link]], clock: ServerClock, pids: set[int]) -> None:
+    def __init__(
+        self, open_link: Callable[[], Awaitable[L]], clock: ServerClock, pids: set[int], links: int = LINKS
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self._open_link = open_link
         self._clock = clock
         self._pids = pids
-        self._room = asyncio.Semaphore(LINKS)
-        self._idle: list[Link] = []
-        self._busy: set[Link] = set()
+        self._room = asyncio.Semaphore(links)
+        self._idle: list[L] = []
+        self._busy: set[L] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._at_end: AsyncGenerator[None, None] | None = None
         self.before_close: list[Callable[[], Awaitable[None]]] = []
         """What is to be done, in order, before the links are closed."""
-        self.listening: set[Link] = set()
+        self.listening: set[L] = set()
         """What is open beside those that work. Whoever adds one closes it."""
         self.is_closed = False
 
@@ -60,9 +62,7 @@ class OnLoop:
         if self._at_end is not None:
             await self._at_end.aclose()
 
-    async def use(
-        self, work: Callable[[Link], Awaitable[_T]], undo: Callable[[_T], object] | None = None
-    ) -> _T:
+    async def use(self, work: Callable[[L], Awaitable[_T]], undo: Callable[[_T], object] | None = None) -> _T:
         """Does the work on a link. Where the caller is cancelled meanwhile, `undo` gets what came of it after all."""
         call = self.call(work)
         task = self.begin(call.run())
@@ -75,7 +75,7 @@ class OnLoop:
                 call.leave(task)
             raise
 
-    def call(self, work: Callable[[Link], Awaitable[_T]]) -> Call[_T]:
+    def call(self, work: Callable[[L], Awaitable[_T]]) -> Call[L, _T]:
         """The work as a call that has not begun."""
         return Call(self, work)
 
@@ -86,7 +86,7 @@ class OnLoop:
         task.add_done_callback(self._ended)
         return task
 
-    async def take(self) -> Link:
+    async def take(self) -> L:
         """A link that works, once one is free. Each is given back."""
         await self._room.acquire()
         try:
@@ -104,13 +104,13 @@ class OnLoop:
         self._busy.add(link)
         try:
             if self._clock.is_due():
-                await self._clock.measure(lambda: _ask_the_time(link))
+                await self._clock.measure(link.ask_the_time)
         except BaseException as error:
             await self.give(link, error)
             raise
         return link
 
-    async def give(self, link: Link, error: BaseException | None = None) -> None:
+    async def give(self, link: L, error: BaseException | None = None) -> None:
         """Takes a link back, after a call that ended with this error; one that may be broken is closed."""
         self._busy.discard(link)
         is_whole = error is None or link.is_answer(error)
@@ -122,7 +122,7 @@ class OnLoop:
         finally:
             self._room.release()
 
-    async def _drop(self, link: Link) -> None:
+    async def _drop(self, link: L) -> None:
         self._pids.discard(link.pid)
         try:
             await link.close()
@@ -176,13 +176,13 @@ class OnLoop:
             task.exception()
 
 
-class Call(Generic[_T]):
+class Call(Generic[L, _T]):
     """One piece of work on a link, tried again where the server gave it up for another's sake."""
 
-    def __init__(self, here: OnLoop, work: Callable[[Link], Awaitable[_T]]) -> None:
+    def __init__(self, here: OnLoop[L], work: Callable[[L], Awaitable[_T]]) -> None:
         self._here = here
         self._work = work
-        self._link: Link | None = None
+        self._link: L | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> _T:
@@ -196,7 +196,7 @@ class Call(Generic[_T]):
                 return await self._work(link)
             except BaseException as error:
                 failure = error
-                if tries >= TRIES or not is_worth_another_try(error):
+                if tries >= TRIES or not link.is_worth_another_try(error):
                     raise
             finally:
                 self._link = None
@@ -221,8 +221,3 @@ class Call(Generic[_T]):
 def _undo(done: asyncio.Task[_T], undo: Callable[[_T], object]) -> None:
     if not done.cancelled() and done.exception() is None:
         undo(done.result())
-
-
-async def _ask_the_time(link: Link) -> int:
-    ((now,),) = await link.fetch(CLOCK)
-    return int(now)

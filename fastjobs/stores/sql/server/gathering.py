@@ -6,42 +6,43 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
 from fastjobs.core.claiming import Claimed
 from fastjobs.core.job import NewJob
-from fastjobs.stores.sql.dialects.postgres.claim import Wanted
-from fastjobs.stores.sql.dialects.postgres.links import Link, is_worth_another_try
-from fastjobs.stores.sql.dialects.postgres.on_loop import Call, OnLoop
-from fastjobs.stores.sql.dialects.postgres.question import Question
+from fastjobs.stores.sql.server.link import L
+from fastjobs.stores.sql.server.on_loop import Call, OnLoop
+from fastjobs.stores.sql.server.question import Question
+from fastjobs.stores.sql.server.wanted import Wanted
 
 TOGETHER = 1000
 """The most jobs of several calls in one statement."""
 FEW = 100
 """The most jobs beside which a claim goes."""
 
-Send = Callable[[Link, Sequence[NewJob]], Awaitable[list["str | None"]]]
-SendBoth = Callable[[Link, Sequence[NewJob], Wanted], Awaitable["tuple[list[str | None], Claimed]"]]
+Send = Callable[[L, Sequence[NewJob]], Awaitable[list["str | None"]]]
+SendBoth = Callable[[L, Sequence[NewJob], Wanted], Awaitable["tuple[list[str | None], Claimed]"]]
 
 _Push = Question[Sequence[NewJob], list["str | None"]]
 """One call's jobs, which are kept all or none, and where their ids go."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(Generic[L]):
     """How a claim goes beside a push: in one statement, or after it; and who has its answer."""
 
-    both: SendBoth
-    claim: Callable[[Link, Wanted], Awaitable[Claimed]]
+    both: SendBoth[L]
+    claim: Callable[[L, Wanted], Awaitable[Claimed]]
     claimed: Callable[[Question[Wanted, Claimed], Claimed], None]
 
 
-class Gathering:
+class Gathering(Generic[L]):
     """Gathers pushes. The task that sends a group is nobody's, and there is none while nothing is to be sent."""
 
-    def __init__(self, here: OnLoop, send: Send) -> None:
+    def __init__(self, here: OnLoop[L], send: Send[L]) -> None:
         self._here = here
         self._send = send
-        self.beside: Beside | None = None
+        self.beside: Beside[L] | None = None
         """None where no claim goes with its pushes."""
         self.wanted: Question[Wanted, Claimed] | None = None
         """The claim that goes with the next statement."""
@@ -49,7 +50,7 @@ class Gathering:
         self._group: list[_Push] = []
         """Those whose statement is under way."""
         self._is_sent = False
-        self._call: Call[None] | None = None
+        self._call: Call[L, None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
@@ -109,7 +110,7 @@ class Gathering:
         ):
             self._call.leave(self._task)
 
-    async def _send_group(self, link: Link) -> None:
+    async def _send_group(self, link: L) -> None:
         # The group is what is there once a link is: more come while it's waited for. Sent again, it's the same one.
         group = self._group = self._group or self._next_group()
         self._is_sent = True
@@ -132,7 +133,7 @@ class Gathering:
         if wanted.is_wanted():
             beside.claimed(wanted, await beside.claim(link, wanted.asks))
 
-    async def _push(self, link: Link, group: list[_Push]) -> None:
+    async def _push(self, link: L, group: list[_Push]) -> None:
         if not group:
             return
         try:
@@ -142,7 +143,7 @@ class Gathering:
             if not link.is_answer(error):
                 raise
             if len(group) == 1:
-                if is_worth_another_try(error):
+                if link.is_worth_another_try(error):
                     raise
                 return group[0].fail(error)
         else:

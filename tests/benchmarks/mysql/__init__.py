@@ -1,0 +1,1 @@
+"""What is measured on MariaDB and MySQL."""
