@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,14 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.timeout(150)
-def test_what_is_done_or_pushed_in_a_transaction_is_whole_as_processes_are_killed_around_the_commit() -> None:
+def test_what_is_done_or_pushed_in_a_transaction_is_whole_as_processes_are_killed_around_the_commit(
+    tmp_path: Path,
+) -> None:
     options = "--jobs 200 --pushes 100 --hold 0.5 --seed 1"
     ran = subprocess.run(
         [sys.executable, "-m", "tests.soak.done_in", *options.split()],
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=140,

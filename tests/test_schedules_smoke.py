@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,11 +14,14 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.timeout(90)
-def test_no_second_is_pushed_twice_or_forgotten_as_processes_that_push_are_killed() -> None:
+def test_no_second_is_pushed_twice_or_forgotten_as_processes_that_push_are_killed(
+    tmp_path: Path,
+) -> None:
     options = "--seconds 3 --processes 2 --settle 1.5"
     ran = subprocess.run(
         [sys.executable, "-m", "tests.soak.schedules", *options.split()],
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=80,

@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="lacks fork")
-def test_death_at_a_statement_loses_nothing_and_tears_nothing() -> None:
+def test_death_at_a_statement_loses_nothing_and_tears_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.dying", "--first", "3", "--every", "15"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,

@@ -32,7 +32,7 @@ from fastjobs.testing.suite.pushing import Pushing
 from fastjobs.testing.suite.schedules import Schedules
 from fastjobs.testing.suite.stops import Stops
 from fastjobs.testing.suite.subject import Subject
-from fastjobs.testing.suite.transactions import Transactions
+from fastjobs.testing.suite.transactions import FewerWays, Transactions
 from tests.databases.postgres import Database
 
 
@@ -110,6 +110,7 @@ class _Acting(Failed, Counts, Cancels, Stops, Pause, Progress, Prune):
 
 class TestPostgresByPsycopg(
     _OnPostgres,
+    FewerWays,
     Pushing,
     Claiming,
     Schedules,
@@ -128,5 +129,5 @@ class TestPostgresByPsycopgInThreads(
     driver, is_async = "psycopg", False
 
 
-class TestPostgresTransactionsOverASyncEngine(_OnPostgres, Transactions):
+class TestPostgresTransactionsOverASyncEngine(_OnPostgres, FewerWays, Transactions):
     driver, is_async = "asyncpg", False

@@ -29,7 +29,7 @@ from fastjobs.testing.suite.keys_in_transactions import KeysInTransactions
 from fastjobs.testing.suite.lifecycle import Lifecycle
 from fastjobs.testing.suite.listening import Listening
 from fastjobs.testing.suite.subject import Subject
-from fastjobs.testing.suite.transactions import Transactions
+from fastjobs.testing.suite.transactions import FewerWays, Transactions
 
 
 def _fast(engine: Engine) -> None:
@@ -109,11 +109,11 @@ class TestSQLite(_OnSQLite, StoreSuite):
     configured, is_async = True, True
 
 
-class TestSQLiteAsItComes(_OnSQLite, Transactions, KeysInTransactions, DoneIn):
+class TestSQLiteAsItComes(_OnSQLite, FewerWays, Transactions, KeysInTransactions, DoneIn):
     configured, is_async = False, False
 
 
-class TestSQLiteThatBeginsAtWrites(_OnSQLite, Transactions, KeysInTransactions, DoneIn):
+class TestSQLiteThatBeginsAtWrites(_OnSQLite, FewerWays, Transactions, KeysInTransactions, DoneIn):
     configured, is_async = True, True
     begin = "write"
 

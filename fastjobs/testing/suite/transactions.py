@@ -21,6 +21,8 @@ from fastjobs.store import Extra, Store, TransactionStore, supports
 from fastjobs.testing.suite.subject import Heard, Subject, claim, need, payloads, take
 from fastjobs.testing.suite.ways import WAYS, App, Way
 
+_BENEATH = ("Session", "Connection", "AsyncSession", "AsyncConnection")
+
 
 class InTransactions(Subject):
     """What happens in a transaction of the app's.
@@ -50,13 +52,7 @@ class InTransactions(Subject):
         async_engine: AsyncEngine | None,
     ) -> App:
         """An app that has its transactions in one of the ways."""
-        way: Way = request.param
-        chosen = engine if way.sync else async_engine
-        if chosen is None:
-            pytest.skip(f"{type(self).__name__} lacks an engine for a {way}")
-        app = App(way, chosen)
-        await app.set_up()
-        return app
+        return await self.make_app(request.param, engine, async_engine)
 
     @pytest.fixture(params=[way for way in WAYS if way.name in ("Session", "AsyncSession")], ids=str)
     async def either(
@@ -67,13 +63,33 @@ class InTransactions(Subject):
         async_engine: AsyncEngine | None,
     ) -> App:
         """An app with sync sessions, and one with async ones: the other ways differ in how they push."""
-        way: Way = request.param
+        return await self.make_app(request.param, engine, async_engine)
+
+    async def make_app(self, way: Way, engine: Engine | None, async_engine: AsyncEngine | None) -> App:
+        """An app that has its transactions in this way, on whichever engine that needs."""
         chosen = engine if way.sync else async_engine
         if chosen is None:
             pytest.skip(f"{type(self).__name__} lacks an engine for a {way}")
         app = App(way, chosen)
         await app.set_up()
         return app
+
+
+class FewerWays(InTransactions):
+    """For another make-up of a store that has passed in every way: those that differ beneath their wrappers.
+
+    A scoped session and SQLModel's are a Session to what is below them, whichever engine that is.
+    """
+
+    @pytest.fixture(params=[way for way in WAYS if way.name in _BENEATH], ids=str)
+    async def app(
+        self,
+        request: pytest.FixtureRequest,
+        store: Store,
+        engine: Engine | None,
+        async_engine: AsyncEngine | None,
+    ) -> App:
+        return await self.make_app(request.param, engine, async_engine)
 
 
 class Transactions(InTransactions):

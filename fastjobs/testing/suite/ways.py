@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import Column, Engine, MetaData, String, Table, func, insert, select
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, delete, func, insert, select
 from sqlalchemy.ext.asyncio import (
     AsyncConnection,
     AsyncEngine,
@@ -135,11 +135,15 @@ class App:
             return int(sync_connection.scalar(count) or 0)
 
     async def set_up(self) -> None:
-        """Makes the app's own table, empty."""
+        """Makes the app's own table, or empties the one that is there."""
         if isinstance(self.engine, AsyncEngine):
             async with self.engine.begin() as connection:
-                await connection.run_sync(APP.drop_all)
-                await connection.run_sync(APP.create_all)
+                await connection.run_sync(_make_empty)
         else:
-            APP.drop_all(self.engine)
-            APP.create_all(self.engine)
+            with self.engine.begin() as sync_connection:
+                _make_empty(sync_connection)
+
+
+def _make_empty(connection: Connection) -> None:
+    APP.create_all(connection)
+    connection.execute(delete(NOTES))

@@ -51,6 +51,10 @@ class Link(Protocol):
         """Cuts the connection, so that the call that's under way ends with an error."""
         ...
 
+    def abandon(self) -> None:
+        """Closes it from outside of its loop, which has been closed: nothing can be awaited there any more."""
+        ...
+
     async def close(self) -> None:
         """Closes it. Nothing here waits long for a server that doesn't answer, and nothing is raised."""
         ...

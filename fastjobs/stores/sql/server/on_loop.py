@@ -46,6 +46,8 @@ class OnLoop(Generic[L]):
         self._at_end: AsyncGenerator[None, None] | None = None
         self.before_close: list[Callable[[], Awaitable[None]]] = []
         """What is to be done, in order, before the links are closed."""
+        self.listening: set[L] = set()
+        """What is open beside those that work. Whoever adds one closes it."""
         self.is_closed = False
 
     async def start(self) -> None:
@@ -158,14 +160,14 @@ class OnLoop(Generic[L]):
         await asyncio.sleep(0)
 
     def abandon(self) -> None:
-        """Cuts the links of a loop that has been closed without its end."""
+        """Closes the links of a loop that has been closed without its end."""
         self.is_closed = True
-        for link in [*self._idle, *self._busy]:
+        for link in [*self._idle, *self._busy, *self.listening]:
             self._pids.discard(link.pid)
             try:
-                link.abort()
+                link.abandon()
             except Exception:
-                log.debug("a connection of a closed loop couldn't be cut", exc_info=True)
+                log.debug("a connection of a closed loop couldn't be closed", exc_info=True)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

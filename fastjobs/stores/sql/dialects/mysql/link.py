@@ -171,6 +171,9 @@ class AsyncLink(_Answers):
     def abort(self) -> None:
         cut(self._wire.driver)
 
+    def abandon(self) -> None:
+        self.abort()
+
     async def close(self) -> None:
         if self._is_busy or is_hung_up(self._wire.driver):
             cut(self._wire.driver)
@@ -220,10 +223,14 @@ class SyncLink(_Answers):
         if self._wire is not None:
             cut(self._wire.driver)
 
-    async def close(self) -> None:
+    def abandon(self) -> None:
+        # Its thread has no loop, and goes on waiting for calls until it's told to end.
         if self._thread.is_busy:
             self.abort()
         self._thread.end()
+
+    async def close(self) -> None:
+        self.abandon()
 
     def _open(self) -> None:
         self._wire = wire = Wire(self._engine)

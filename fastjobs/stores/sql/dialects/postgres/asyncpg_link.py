@@ -109,6 +109,10 @@ class AsyncpgLink:
         if not self._driver.is_closed():
             self._driver.terminate()
 
+    def abandon(self) -> None:
+        # Its loop takes no more callbacks: the transport closes its socket, and says so, as it's collected.
+        self.abort()
+
     async def close(self) -> None:
         if not self.is_usable():
             return self.abort()

@@ -119,6 +119,7 @@ class Listening:
         self._listens.clear()
         self._hears.clear()
         link = await self._open_link()
+        self._here.listening.add(link)
         listens = self._here.loop.create_task(link.listen(self._channel, listening, self._heard))
         hears = self._here.loop.create_task(self._try_pooler()) if link.is_pooled else None
         try:
@@ -136,6 +137,7 @@ class Listening:
             for task in (listens, hears):
                 if task is not None:
                     task.cancel()
+            self._here.listening.discard(link)
             await link.close()
             await asyncio.wait({task for task in (listens, hears) if task is not None}, timeout=PASSES_WITHIN)
             for task in (listens, hears):

@@ -102,6 +102,10 @@ class AsyncPsycopgLink:
     def abort(self) -> None:
         _cut(self._driver)
 
+    def abandon(self) -> None:
+        # What its own close does, which is a coroutine: one that was merely cut counts as left open.
+        self._driver.pgconn.finish()
+
     async def close(self) -> None:
         await self._driver.close()
 
@@ -177,10 +181,14 @@ class SyncPsycopgLink:
         if self._opened is not None:
             _cut(self._driver)
 
-    async def close(self) -> None:
+    def abandon(self) -> None:
+        # Its thread has no loop, and goes on waiting for calls until it's told to end.
         if self._thread.is_busy:
             self.abort()
         self._thread.end()
+
+    async def close(self) -> None:
+        self.abandon()
 
     def _close(self) -> None:
         if self._opened is not None:
