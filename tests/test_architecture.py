@@ -138,6 +138,21 @@ def test_import_fastjobs_loads_nothing_that_needs_an_extra() -> None:
     assert [name for name in loaded if name.startswith(heavy)] == []
 
 
+def test_each_module_of_the_stores_can_be_imported_first() -> None:
+    names = [name_of(file).removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in FILES]
+    # Two that import each other work or don't by which of them comes first.
+    each = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    for loaded in [each for each in sys.modules if each.split('.')[0] == 'fastjobs']:\n"
+        "        del sys.modules[loaded]\n"
+        "    importlib.import_module(name)\n"
+    )
+    stores = [name for name in names if name.startswith("fastjobs.stores.")]
+    tried = subprocess.run([sys.executable, "-c", each, *stores], capture_output=True, text=True, cwd=ROOT)
+    assert tried.returncode == 0, tried.stderr
+
+
 # One clock: what tells the time, waits or rolls dice is asked of a Clock. (asyncio's loop.time is no clock of jobs.)
 TELLS_TIME = {
     "time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "datetime.now", "datetime.utcnow",
