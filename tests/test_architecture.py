@@ -144,7 +144,7 @@ def test_each_module_of_the_stores_can_be_imported_first() -> None:
     each = (
         "import importlib, sys\n"
         "for name in sys.argv[1:]:\n"
-        "    for loaded in [each for each in sys.modules if each.split('.')[0] == 'fastjobs']:\n"
+        "    for loaded in [each for each in sys.modules if each.startswith('fastjobs.stores')]:\n"
         "        del sys.modules[loaded]\n"
         "    importlib.import_module(name)\n"
     )
