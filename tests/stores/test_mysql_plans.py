@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -22,7 +22,8 @@ from sqlalchemy.pool import NullPool
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
-from fastjobs.stores.sql.dialects.mysql import acting, claim, keyed, marks, push, upkeep
+from fastjobs.stores.sql.dialects.mysql import acting, keyed, marks, push, upkeep
+from fastjobs.stores.sql.dialects.mysql import claim as claiming
 from fastjobs.stores.sql.dialects.mysql.statements import make_statements
 from fastjobs.stores.sql.dialects.mysql.steps import Found, Step, Steps, sent
 from fastjobs.stores.sql.server.floors import FULL_EACH, Floors
@@ -77,7 +78,7 @@ class Hot:
             return self.go(steps)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> Generator[None]:
         self._cursor.execute("START TRANSACTION")
         try:
             yield
@@ -98,16 +99,19 @@ class Hot:
 
     def _do(self, step: Step) -> Found:
         text, values = sent(step)
-        if self.explains and not text.startswith("SELECT GET_LOCK"):
-            self._explain(text, values)
-            before, start = self._reads(), self._reads()
+        if not self.explains:
+            return self._run(text, values)
+        self._explain(text, values)
+        before, start = self._reads(), self._reads()
+        found = self._run(text, values)
+        # To ask for the counts reads something itself.
+        self.read.append((self._reads() - start - (start - before), text))
+        return found
+
+    def _run(self, text: str, values: Any) -> Found:
         self._cursor.execute(text, values)
         rows = self._cursor.fetchall() if self._cursor.description else ()
-        found = Found(rows, self._cursor.lastrowid or 0)
-        if self.explains and not text.startswith("SELECT GET_LOCK"):
-            # To ask for the counts reads something itself.
-            self.read.append((self._reads() - start - (start - before), text))
-        return found
+        return Found(rows, self._cursor.lastrowid or 0)
 
     def _reads(self) -> int:
         self._cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
@@ -119,10 +123,10 @@ class Hot:
         names = [column[0] for column in self._cursor.description]
         for row in self._cursor.fetchall():
             plan = dict(zip(names, row, strict=True))
-            table, extra = plan["table"], plan["Extra"] or ""
+            table, extra = str(plan["table"]), plan["Extra"] or ""
             assert "filesort" not in extra, (text, plan)
             assert "temporary" not in extra or _may_have_temporary(plan), (text, plan)
-            is_one = table is not None and not table.startswith("<") and plan["select_type"] != "INSERT"
+            is_one = table != "None" and not table.startswith("<") and plan["select_type"] != "INSERT"
             # There are as many slots as jobs that are held one at a time, and a prune looks at each.
             if is_one and not _is_derived(text, table) and text != TEXTS.old_slots:
                 assert plan["key"] is not None, (text, plan)
@@ -134,14 +138,14 @@ class Hot:
     def claim(
         self, *kinds: Claimable, limit: int, others: Claimable | None = None, now: int = NOW, ahead: int = 0
     ) -> Claimed:
-        asked = claim.Asked(TEXTS, Wanted(kinds, limit, ahead, others), now, Floors())
+        asked = claiming.Asked(TEXTS, Wanted(kinds, limit, ahead, others), now, Floors())
         with self.transaction():
             return self.claim_within(asked)
 
-    def claim_within(self, asked: claim.Asked) -> Claimed:
-        seen = self.go(claim.look(asked))
-        nothing = self.go(claim.found_nothing(asked, seen))
-        return self.go(claim.claim(asked, seen)) if nothing is None else nothing
+    def claim_within(self, asked: claiming.Asked) -> Claimed:
+        seen = self.go(claiming.look(asked))
+        nothing = self.go(claiming.found_nothing(asked, seen))
+        return self.go(claiming.claim(asked, seen)) if nothing is None else nothing
 
     def mark(self, *some: Mark, now: int = NOW) -> list[Kept]:
         answers = [Kept.LOST] * len(some)
@@ -316,7 +320,7 @@ def test_a_claim_and_its_marks_lock_no_more_than_they_take(database: Database) -
             ([of(), of("photo"), of("few")], 102, {"mail": 100, "photo": 2}),
             ([of("few", at_once=2)], 5, {"few": 2}),
         ):
-            asked = claim.Asked(TEXTS, Wanted(tuple(kinds), limit, 0, None), NOW, Floors())
+            asked = claiming.Asked(TEXTS, Wanted(tuple(kinds), limit, 0, None), NOW, Floors())
             with pytest.raises(ZeroDivisionError), hot.transaction():
                 claimed = hot.claim_within(asked)
                 assert len(claimed.jobs) == sum(locked.values())
@@ -335,7 +339,7 @@ def test_claims_begin_at_floors_while_a_transaction_keeps_what_is_done_in_their_
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # There are some thousand entries here; what is slow begins at tens of thousands.
-    monkeypatch.setattr(claim, "_SLOW", 300)
+    monkeypatch.setattr(claiming, "_SLOW", 300)
     with (
         closing(database.connect()) as older,
         closing(database.connect()) as connection,
@@ -349,7 +353,7 @@ def test_claims_begin_at_floors_while_a_transaction_keeps_what_is_done_in_their_
         floors, at = Floors(), NOW
 
         def claims(most: int, now: int) -> list[str]:
-            asked = claim.Asked(TEXTS, Wanted((of(),), most, 0, None), now, floors)
+            asked = claiming.Asked(TEXTS, Wanted((of(),), most, 0, None), now, floors)
             with hot.transaction():
                 jobs = hot.claim_within(asked).jobs
             hot.mark(*(Done(job.id, job.claim) for job in jobs))
@@ -367,7 +371,7 @@ def test_claims_begin_at_floors_while_a_transaction_keeps_what_is_done_in_their_
             f"INSERT INTO fastjobs_jobs (kind, payload, run_at) VALUES ('mail', 'early', {NOW - HOLD})"
         )
         assert claims(1, at) == [str(taken + 1)]
-        asked = claim.Asked(TEXTS, Wanted((of("photo"),), 1, 0, None), at, floors)
+        asked = claiming.Asked(TEXTS, Wanted((of("photo"),), 1, 0, None), at, floors)
         with hot.transaction():
             assert hot.claim_within(asked).next_in == FULL_EACH
         assert claims(2, at + FULL_EACH) == ["early", str(taken + 2)]

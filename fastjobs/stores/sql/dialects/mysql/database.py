@@ -167,9 +167,9 @@ class MySQL:
         """Sends jobs that are kept all or none."""
         await self._kinds.note(link, {job.kind for job in jobs}, self.now())
         now, greeting = self.now(), link.greeting
-        ids = await link.transact(
-            push.push(self.statements, jobs, now, greeting.packet, greeting.step, waits=False)
-        )
+        steps = push.push(self.statements, jobs, now, greeting.packet, greeting.step, waits=False)
+        is_one = push.is_one_statement(jobs, greeting.packet)
+        ids = await (link.ask(steps) if is_one else link.transact(steps))
         if any((job.after < 0) if job.at is None else job.at < now for job in jobs):
             self._floors.forget()
         return ids

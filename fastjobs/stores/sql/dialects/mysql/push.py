@@ -42,6 +42,15 @@ def push(
     return [str(id) for id in (yield from _insert(texts.insert, rows_of(jobs, now), packet, step))]
 
 
+def is_one_statement(jobs: Sequence[NewJob], packet: int) -> bool:
+    """Whether the push of these is certainly a single INSERT, which needs no transaction to be kept whole."""
+    if len(jobs) > TOGETHER or has_keys(jobs):
+        return False
+    # A character is four bytes at most, or two where it's escaped; numbers and a kind are less than the rest.
+    letters = sum(len(job.payload) + len(job.carried or "") for job in jobs)
+    return 4 * letters + 640 * len(jobs) + _BESIDE <= packet
+
+
 def _insert(text: str, rows: Sequence[tuple[object, ...]], packet: int, step: int) -> Steps[list[int]]:
     """Inserts rows that have their ids one after the other, as the server gives them to one statement's rows."""
     ids: list[int] = []

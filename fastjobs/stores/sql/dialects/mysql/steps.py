@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, StatementError
@@ -163,12 +163,14 @@ def sent(step: Step) -> tuple[str, tuple[object, ...] | None]:
     first, *rest = text.split("%s")
     parts, flat = [first], list[object]()
     for value, part in zip(values, rest, strict=True):
-        if isinstance(value, tuple) and parts[-1].endswith(ROWS):
-            parts.append("%s")
-            flat.append(json.dumps([*map(_plain, value)]))
-        elif isinstance(value, tuple):
-            parts.append(f"({', '.join(map(_mark, value))})")
-            flat.extend(map(_plain, value))
+        if isinstance(value, tuple):
+            some = cast("tuple[object, ...]", value)
+            if parts[-1].endswith(ROWS):
+                parts.append("%s")
+                flat.append(json.dumps([*map(_plain, some)]))
+            else:
+                parts.append(f"({', '.join(map(_mark, some))})")
+                flat.extend(map(_plain, some))
         else:
             parts.append(_mark(value))
             flat.append(_plain(value))
