@@ -95,7 +95,7 @@ async def test_an_engine_whose_connections_speak_another_charset_is_refused(mari
     database = mariadb.create_database()
     url = database.url("pymysql")
     with pytest.raises(StoreError, match="charset=latin1"):
-        SQLStore(create_engine(f"{url}?charset=latin1"))
+        SQLStore(create_engine(f"{url}&charset=latin1"))
     engine = create_engine(url, poolclass=NullPool)
 
     @event.listens_for(engine, "connect")
