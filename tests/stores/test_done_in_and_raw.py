@@ -386,9 +386,9 @@ class _OnMySQL(_Promises):
             "host": "127.0.0.1",
             "port": database.server.port,
             "user": "app",
-            "db": database.name,
             "autocommit": True,
         }
+        named = {"db": database.name}
         opened: list[Any] = []
         pools: list[Any] = []
 
@@ -396,16 +396,18 @@ class _OnMySQL(_Promises):
             made: Any
             match driver:
                 case "asyncmy":
-                    made = await asyncmy.connect(**at)
+                    made = await asyncmy.connect(**at, **named)
                 case "aiomysql":
-                    made = await aiomysql.connect(**at)
+                    made = await aiomysql.connect(**at, **named)
                 case "aiomysql's pool":
-                    pools.append(pool := await aiomysql.create_pool(**at, minsize=1, maxsize=1))
+                    pools.append(pool := await aiomysql.create_pool(**at, **named, minsize=1, maxsize=1))
                     made = await pool.acquire()
                 case "pymysql of dicts":
-                    made = pymysql.connect(**at, cursorclass=pymysql.cursors.DictCursor)
+                    made = pymysql.connect(
+                        **at, database=database.name, cursorclass=pymysql.cursors.DictCursor
+                    )
                 case _:
-                    made = pymysql.connect(**at)
+                    made = pymysql.connect(**at, database=database.name)
             opened.append(made)
             return Raw(made)
 

@@ -14,7 +14,7 @@ from typing import Any
 from fastjobs.core.errors import StoreError
 from fastjobs.core.job import NewJob
 from fastjobs.stores.sql.dialects.mysql import keyed
-from fastjobs.stores.sql.dialects.mysql.statements import Statements
+from fastjobs.stores.sql.dialects.mysql.statements import Statements, among
 from fastjobs.stores.sql.dialects.mysql.steps import Step, Steps
 from fastjobs.stores.sql.tables import READY
 from fastjobs.stores.sql.values import has_keys, rows_of
@@ -127,15 +127,18 @@ def _refuse_to_wait(texts: Statements, jobs: Sequence[NewJob]) -> Steps[None]:
         some = tuple(names[at : at + TOGETHER])
         there = {bytes(row[0]) for row in (yield Step(texts.names_taken, (some, 0, some))).rows}
         some = tuple(name for name in some if name not in there)
-        if some and (yield Step(texts.open_names, (some,), meets_others=True)).is_locked:
+        if some and (yield Step(among(texts.open_names, len(some)), some, meets_others=True)).is_locked:
             raise KeyIsOpen
     for kind, of_kind in sorted(keys.items()):
         wanted = sorted(of_kind)
         for at in range(0, len(wanted), TOGETHER):
             some = tuple(wanted[at : at + TOGETHER])
-            there = {bytes(row[0]) for row in (yield Step(texts.waiting_keys, (kind, some))).rows}
+            found = yield Step(among(texts.waiting_keys, len(some)), (*some, kind))
+            there = {bytes(row[0]) for row in found.rows}
             some = tuple(key for key in some if key not in there)
-            if some and (yield Step(texts.open_keys, (kind, some), meets_others=True)).is_locked:
+            if not some:
+                continue
+            if (yield Step(among(texts.open_keys, len(some)), (*some, kind), meets_others=True)).is_locked:
                 raise KeyIsOpen
 
 
@@ -147,9 +150,10 @@ def _there(texts: Statements, jobs: Sequence[NewJob]) -> Steps[set[keyed.Key]]:
             wanted.setdefault(job.kind, set()).add(job.key)
     there: set[keyed.Key] = set()
     for kind, keys in sorted(wanted.items()):
-        some = sorted(keys)
-        for at in range(0, len(some), TOGETHER):
-            found = yield Step(texts.waiting_keys, (kind, tuple(some[at : at + TOGETHER])), verified=True)
+        all_keys = sorted(keys)
+        for at in range(0, len(all_keys), TOGETHER):
+            some = all_keys[at : at + TOGETHER]
+            found = yield Step(among(texts.waiting_keys, len(some)), (*some, kind), verified=True)
             there.update((kind, bytes(row[0])) for row in found.rows)
     return there
 

@@ -100,12 +100,12 @@ class Statements:
     """id, key -> as `waiting`, and locked"""
     lock: str
     """id -> id, locked, unless someone else has it"""
-    open_keys: str
-    """kind, keys -> nothing, but for one that an open transaction has pushed: that is locked"""
-    open_names: str
-    """names -> the same"""
-    waiting_keys: str
-    """kind, keys -> those of them that wait"""
+    open_keys: tuple[str, str]
+    """`among` keys, and kind -> nothing, but for one that an open transaction has pushed: that is locked"""
+    open_names: tuple[str, str]
+    """`among` names -> the same"""
+    waiting_keys: tuple[str, str]
+    """`among` keys, and kind -> those of them that wait"""
     move: str
     """run_at, id"""
     name_taken: str
@@ -187,8 +187,14 @@ class Statements:
     ring: str
     """For what else the others are to hear of. The bell is the run of a schedule without a name, which no app has."""
     session: str
-    """-> how far apart the connection's ids are, how many bytes a statement may have, its charsets, its isolation, its
-    database"""
+    """-> how far apart the connection's ids are, how many bytes a statement may have, its charsets, its
+    database, its isolation"""
+
+
+def among(text: tuple[str, str], count: int) -> str:
+    """The text for so many values."""
+    before, after = text
+    return before + " UNION ALL ".join(["SELECT %s AS one"] * count) + after
 
 
 @lru_cache(maxsize=32)
@@ -332,9 +338,19 @@ def make_statements(tables: Tables) -> Statements:
         waiting=by_key,
         waiting_now=f"{waiting % (by_id, 'id = %s AND unique_key = %s')} FOR UPDATE",
         lock=f"SELECT id FROM {jobs} {by_id} WHERE id = %s {LOCKED}",
-        open_keys=f"SELECT id FROM {jobs} {by_unique} WHERE kind = %s AND unique_key IN %s FOR UPDATE NOWAIT",
-        open_names=f"SELECT id FROM {jobs} {by_name} WHERE name IN %s FOR UPDATE NOWAIT",
-        waiting_keys=f"SELECT unique_key FROM {jobs} {by_unique} WHERE kind = %s AND unique_key IN %s",
+        # Joined, each is looked up by itself. By a range the server locks, and waits for, what stands beside them, too.
+        open_keys=(
+            "SELECT j.claim FROM (",
+            f") AS u STRAIGHT_JOIN {jobs} AS j {by_unique} ON j.kind = %s AND j.unique_key = u.one FOR UPDATE NOWAIT",
+        ),
+        open_names=(
+            "SELECT j.claim FROM (",
+            f") AS u STRAIGHT_JOIN {jobs} AS j {by_name} ON j.name = u.one FOR UPDATE NOWAIT",
+        ),
+        waiting_keys=(
+            "SELECT j.unique_key FROM (",
+            f") AS u STRAIGHT_JOIN {jobs} AS j {by_unique} ON j.kind = %s AND j.unique_key = u.one",
+        ),
         move=f"UPDATE {jobs} {by_id} SET run_at = %s WHERE id = %s",
         name_taken=(
             f"SELECT 0 FROM {names} {by_id} WHERE name = %s AND until > %s"
@@ -425,7 +441,7 @@ def make_statements(tables: Tables) -> Statements:
         # Either server takes what is the other's for a comment.
         session=(
             "SELECT @@SESSION.auto_increment_increment, @@SESSION.max_allowed_packet, @@SESSION.character_set_client,"
-            " @@SESSION.character_set_connection, /*!80000 @@SESSION.transaction_isolation */"
-            " /*M!100600 @@SESSION.tx_isolation */, DATABASE()"
+            " @@SESSION.character_set_connection, DATABASE(), /*!80000 @@SESSION.transaction_isolation */"
+            " /*M!100600 @@SESSION.tx_isolation */"
         ),
     )

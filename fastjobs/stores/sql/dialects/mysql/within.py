@@ -29,8 +29,8 @@ class _Session(NamedTuple):
     packet: int
     client: str
     connection: str
-    isolation: str
     database: str | None
+    isolation: str
 
 
 def push(
@@ -52,10 +52,12 @@ def push_steps(
     session = yield from _session(texts, database)
     if beside is not None:
         yield from _note(texts, {job.kind for job in jobs}, now, beside)
-    steps = pushing.push(texts, jobs, now, session.packet, session.step, waits=True)
-    # A push without keys and names reads nothing.
-    reads_now = session.isolation == "READ-COMMITTED" or not has_keys(jobs)
-    return (yield from steps if reads_now else seen_now(steps))
+    if session.isolation == "READ-UNCOMMITTED" and has_keys(jobs):
+        raise StoreError(
+            "in a READ UNCOMMITTED transaction, which sees what others haven't committed, nobody can tell whether a key"
+            " or a name is taken: make it READ COMMITTED"
+        )
+    return (yield from seen_now(pushing.push(texts, jobs, now, session.packet, session.step, waits=True)))
 
 
 def done(
@@ -72,18 +74,14 @@ def done_steps(texts: Statements, id: int, claim: int, now: int, database: str |
     It leaves the slot of a one-at-a-time job where it is, and wakes nobody: a claim would wait for what is locked until
     the app's transaction ends. The claims and the sweep see by the job itself that the slot is nobody's.
     """
-    session = yield from _session(texts, database)
-    if session.isolation == "READ-COMMITTED":
-        return (yield from _done(texts, id, claim, now, Step(texts.mine, (id, claim))))
-    # As of its start a job may not have been claimed yet that is now.
-    return (
-        yield from seen_now(_done(texts, id, claim, now, Step(texts.mine, (id, claim), where="committed")))
-    )
+    yield from _session(texts, database)
+    return (yield from seen_now(_done(texts, id, claim, now)))
 
 
-def _done(texts: Statements, id: int, claim: int, now: int, look: Step) -> Steps[Ended]:
+def _done(texts: Statements, id: int, claim: int, now: int) -> Steps[Ended]:
     # By a plain read first: to lock a row that's gone locks where it was, at REPEATABLE READ, and pushes would wait.
-    if not (yield look).rows:
+    # As of the transaction's start the job may not have been claimed yet.
+    if not (yield Step(texts.mine, (id, claim), where="committed")).rows:
         return Ended(False)
     rows = (yield Step(texts.mine_locked, (id, claim))).rows
     if not rows:
