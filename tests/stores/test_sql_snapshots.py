@@ -31,8 +31,8 @@ def compiled(dialect: str, tables: Tables) -> Iterator[str]:
         yield "\n".join(line.rstrip() for line in statement.strip().splitlines()) + ";\n"
     made: Any = STATEMENTS[dialect].make_statements(tables)
     for field in fields(made):
-        value = getattr(made, field.name)
-        yield f"-- {field.name}\n{' … '.join(value) if isinstance(value, tuple) else value};\n"
+        made_of: str | tuple[str, ...] = getattr(made, field.name)
+        yield f"-- {field.name}\n{made_of if isinstance(made_of, str) else ' … '.join(made_of)};\n"
     looks = make_looks(tables, dialect)
     for field in fields(looks):
         value = getattr(looks, field.name)

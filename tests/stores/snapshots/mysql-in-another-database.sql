@@ -90,6 +90,9 @@ INSERT INTO `own`.`fastjobs_jobs` (kind, payload, run_at, created_at, carried) V
 -- insert_keyed
 INSERT INTO `own`.`fastjobs_jobs` (kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key, first_push_at, name, keep_name) VALUES ;
 
+-- unless_met
+ ON DUPLICATE KEY UPDATE id = `own`.`fastjobs_jobs`.id + LAST_INSERT_ID(0);
+
 -- new_kinds
 INSERT INTO `own`.`fastjobs_kinds` (kind, first_seen) VALUES ;
 
@@ -145,13 +148,13 @@ SELECT s.alone_key, s.job_id, s.claim, h.id IS NOT NULL FROM `own`.`fastjobs_slo
 UPDATE `own`.`fastjobs_slots` FORCE INDEX (PRIMARY) SET job_id = %s, claim = %s, held_until = %s WHERE kind = %s AND alone_key = %s;
 
 -- lock_slots
-SELECT alone_key, job_id, claim, held_until FROM `own`.`fastjobs_slots` FORCE INDEX (PRIMARY) WHERE kind = %s AND alone_key IN %s ORDER BY alone_key FOR UPDATE;
+SELECT alone_key, job_id, claim, held_until FROM `own`.`fastjobs_slots` FORCE INDEX (PRIMARY) WHERE kind >= %s AND kind <= %s AND alone_key IN %s ORDER BY kind, alone_key FOR UPDATE;
 
 -- extend_slots
 UPDATE `own`.`fastjobs_slots` FORCE INDEX (PRIMARY) SET held_until = %s WHERE kind = %s AND alone_key IN %s;
 
 -- free_slots
-DELETE s FROM `own`.`fastjobs_slots` AS s FORCE INDEX (PRIMARY) WHERE s.kind = %s AND s.alone_key IN %s AND s.job_id IN %s;
+DELETE s FROM JSON_TABLE(%s, '$[*]' COLUMNS (it VARCHAR(2040) PATH '$')) AS u STRAIGHT_JOIN `own`.`fastjobs_slots` AS s FORCE INDEX (PRIMARY) ON s.kind = %s AND s.alone_key = UNHEX(u.it) WHERE s.job_id IN %s;
 
 -- park
 UPDATE `own`.`fastjobs_jobs` FORCE INDEX (PRIMARY) SET state = 2 WHERE id IN %s;
@@ -178,7 +181,7 @@ SELECT id, kind, state, claim, attempts, run_at, held_until, failed_at, own_key,
 SELECT id, claim, state, held_until FROM `own`.`fastjobs_jobs` FORCE INDEX (PRIMARY) WHERE id IN %s AND state <> 3;
 
 -- done
-DELETE j FROM `own`.`fastjobs_jobs` AS j FORCE INDEX (PRIMARY) WHERE j.id IN %s;
+DELETE j FROM JSON_TABLE(%s, '$[*]' COLUMNS (it BIGINT PATH '$')) AS u STRAIGHT_JOIN `own`.`fastjobs_jobs` AS j FORCE INDEX (PRIMARY) ON j.id = u.it;
 
 -- change
 UPDATE ( … SELECT %s AS id, %s AS state, %s AS held_until, %s AS claim, %s AS attempts, %s AS run_at, %s AS failed_at, %s AS drops_key, %s AS error … ) AS u STRAIGHT_JOIN `own`.`fastjobs_jobs` AS j FORCE INDEX (PRIMARY) ON j.id = u.id SET j.state = u.state, j.held_until = u.held_until, j.claim = u.claim, j.attempts = u.attempts, j.run_at = u.run_at, j.failed_at = u.failed_at, j.unique_key = IF(u.drops_key, NULL, j.unique_key), j.error = COALESCE(u.error, j.error);
@@ -202,13 +205,13 @@ SELECT id, run_at, COALESCE(first_push_at, created_at), alone_key, state FROM `o
 SELECT id FROM `own`.`fastjobs_jobs` FORCE INDEX (PRIMARY) WHERE id = %s FOR UPDATE SKIP LOCKED;
 
 -- open_keys
-SELECT id FROM `own`.`fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_unique`) WHERE kind = %s AND unique_key IN %s FOR UPDATE NOWAIT;
+SELECT j.claim FROM ( … ) AS u STRAIGHT_JOIN `own`.`fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_unique`) ON j.kind = %s AND j.unique_key = u.one FOR UPDATE NOWAIT;
 
 -- open_names
-SELECT id FROM `own`.`fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_name`) WHERE name IN %s FOR UPDATE NOWAIT;
+SELECT j.claim FROM ( … ) AS u STRAIGHT_JOIN `own`.`fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_name`) ON j.name = u.one FOR UPDATE NOWAIT;
 
 -- waiting_keys
-SELECT unique_key FROM `own`.`fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_unique`) WHERE kind = %s AND unique_key IN %s;
+SELECT j.unique_key FROM ( … ) AS u STRAIGHT_JOIN `own`.`fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_unique`) ON j.kind = %s AND j.unique_key = u.one;
 
 -- move
 UPDATE `own`.`fastjobs_jobs` FORCE INDEX (PRIMARY) SET run_at = %s WHERE id = %s;
@@ -262,7 +265,7 @@ SELECT id, claim FROM `own`.`fastjobs_jobs` FORCE INDEX (PRIMARY) WHERE id IN %s
 SELECT k.kind FROM `own`.`fastjobs_kinds` AS k WHERE (SELECT j.id FROM `own`.`fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind = k.kind AND j.state = 2 LIMIT 1) IS NOT NULL;
 
 -- next_key
-SELECT parked_key FROM `own`.`fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_parked`) WHERE kind = %s AND parked_key > %s ORDER BY parked_key LIMIT 1;
+SELECT parked_key FROM `own`.`fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_parked`) WHERE kind >= %s AND kind <= %s AND parked_key > %s ORDER BY kind, parked_key LIMIT 1;
 
 -- is_held
 SELECT 1 FROM `own`.`fastjobs_slots` AS s FORCE INDEX (PRIMARY) STRAIGHT_JOIN `own`.`fastjobs_jobs` AS h FORCE INDEX (PRIMARY) ON h.id = s.job_id WHERE s.kind = %s AND s.alone_key = %s AND s.held_until > %s AND h.claim = s.claim AND h.state = 1;
@@ -274,7 +277,7 @@ SELECT id, name, keep_name FROM `own`.`fastjobs_jobs` FORCE INDEX (`fastjobs_job
 SELECT name FROM `own`.`fastjobs_names` WHERE until <= %s ORDER BY until LIMIT %s FOR UPDATE SKIP LOCKED;
 
 -- delete_names
-DELETE n FROM `own`.`fastjobs_names` AS n FORCE INDEX (PRIMARY) WHERE n.name IN %s;
+DELETE n FROM JSON_TABLE(%s, '$[*]' COLUMNS (it VARCHAR(2040) PATH '$')) AS u STRAIGHT_JOIN `own`.`fastjobs_names` AS n FORCE INDEX (PRIMARY) ON n.name = UNHEX(u.it);
 
 -- old_slots
 SELECT kind, alone_key FROM `own`.`fastjobs_slots` WHERE held_until <= %s LIMIT %s FOR UPDATE SKIP LOCKED;
@@ -325,13 +328,13 @@ INSERT INTO `own`.`fastjobs_schedules` (name, run_at) VALUES (%s, %s);
 UPDATE `own`.`fastjobs_schedules` FORCE INDEX (PRIMARY) SET run_at = %s WHERE name = %s;
 
 -- news
-SELECT (SELECT id FROM `own`.`fastjobs_jobs` FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT 1), (SELECT run_at FROM `own`.`fastjobs_schedules` FORCE INDEX (PRIMARY) WHERE name = '');
+SELECT (SELECT id FROM `own`.`fastjobs_jobs` FORCE INDEX (PRIMARY) WHERE id > %s ORDER BY id DESC LIMIT 1), (SELECT run_at FROM `own`.`fastjobs_schedules` FORCE INDEX (PRIMARY) WHERE name = '');
 
 -- ring
 INSERT INTO `own`.`fastjobs_schedules` (name, run_at) VALUES ('', 1) ON DUPLICATE KEY UPDATE run_at = `own`.`fastjobs_schedules`.run_at + 1;
 
 -- session
-SELECT @@SESSION.auto_increment_increment, @@SESSION.max_allowed_packet, @@SESSION.character_set_client, @@SESSION.character_set_connection, /*!80000 @@SESSION.transaction_isolation */ /*M!100600 @@SESSION.tx_isolation */, DATABASE();
+SELECT @@SESSION.auto_increment_increment, @@SESSION.max_allowed_packet, @@SESSION.character_set_client, @@SESSION.character_set_connection, DATABASE(), /*!80000 @@SESSION.transaction_isolation */ /*M!100600 @@SESSION.tx_isolation */;
 
 -- looks.counts
 SELECT k.kind, (SELECT count(*) FROM (SELECT 1 FROM `own`.`fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind = :kind AND j.state = 0 LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM `own`.`fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind = :kind AND j.state = 0 AND j.due <= :now LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM `own`.`fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind = :kind AND j.state = 1 LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM `own`.`fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind = :kind AND j.state = 2 LIMIT :most) AS few), (SELECT count(*) FROM (SELECT 1 FROM `own`.`fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind = :kind AND j.state = 3 LIMIT :most) AS few), (SELECT j.due FROM `own`.`fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind = :kind AND j.state = 0 ORDER BY j.due, j.id LIMIT 1), k.held_until, k.paused FROM `own`.`fastjobs_kinds` AS k WHERE k.kind = :kind ORDER BY k.kind;
