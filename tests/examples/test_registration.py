@@ -17,6 +17,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from examples.registration.demo import ROOT, Inbox, free_port, mail_server, show, until
+from tests.databases import mysql
 from tests.databases.postgres import Database
 
 
@@ -33,14 +34,18 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
         yield module.app, smtp_port
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+@pytest.mark.parametrize("database", ["sqlite", "postgres", "mariadb", "mysql"])
 def test_mails_are_retried_a_declined_card_leaves_nothing_and_a_killed_report_is_done_after_it(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    on_server: Database | None = None
+    on_server: Database | mysql.Database | None = None
+    driver = "asyncpg" if database == "postgres" else "asyncmy"
     if database == "postgres":
         on_server = request.getfixturevalue("postgres_database")
-    url = f"sqlite+aiosqlite:///{tmp_path / 'app.db'}" if on_server is None else on_server.url("asyncpg")
+    elif database != "sqlite":
+        server: mysql.Server = request.getfixturevalue(database)
+        on_server = server.create_database()
+    url = f"sqlite+aiosqlite:///{tmp_path / 'app.db'}" if on_server is None else on_server.url(driver)
     with contextlib.ExitStack() as ending:
         app = show(url, ending)  # raises where anything isn't so
         assert len(app.get("/people")) == 3

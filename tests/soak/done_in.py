@@ -31,6 +31,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 import fastjobs
+from tests.databases.mysql import Server
+from tests.databases.mysql_binaries import ABSENT, FAMILIES, find_server
 
 POINTS = ("before", "sent", "at the commit", "after")
 """Where a process is killed: before the end or the push is sent, before the commit, during it, and after it."""
@@ -277,14 +279,22 @@ def main() -> int:
     parser.add_argument("--pushes", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--database", choices=FAMILIES, help="a private server of it")
     parser.add_argument("--url", help="an async URL of SQLAlchemy's; a new SQLite file where it's left out")
     parser.add_argument("--hold", type=float, default=2.0, help="seconds after which a killed job runs again")
     asked = parser.parse_args()
     logging.getLogger("fastjobs").setLevel(logging.ERROR)
     began = time.monotonic()
     _say(seed=asked.seed)
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as ending:
+        folder = ending.enter_context(tempfile.TemporaryDirectory())
         url = asked.url or f"sqlite+aiosqlite:///{folder}/soak.db"
+        if asked.database:
+            binaries = find_server(asked.database)
+            if binaries is None:
+                parser.error(ABSENT[asked.database])
+            server = ending.enter_context(Server(binaries))
+            url = server.create_database().url("asyncmy")
         sound = True
         if asked.jobs:
             sound &= jobs_are_done_once(

@@ -17,7 +17,13 @@ from sqlalchemy.pool import NullPool
 from fastjobs.store import Store
 from fastjobs.stores.sql.store import SQLStore
 from fastjobs.testing import Clock, StoreSuite
+from fastjobs.testing.suite.claiming import Claiming
+from fastjobs.testing.suite.keys_in_transactions import KeysInTransactions
+from fastjobs.testing.suite.lifecycle import Lifecycle
+from fastjobs.testing.suite.pushing import Pushing
+from fastjobs.testing.suite.schedules import Schedules
 from fastjobs.testing.suite.subject import Subject
+from fastjobs.testing.suite.transactions import Transactions
 from tests.databases.mysql import Database, Server
 
 _WROTE = ("Innodb_rows_inserted", "Innodb_rows_updated", "Innodb_rows_deleted")
@@ -112,3 +118,15 @@ class TestMySQL(_OnMySQL, StoreSuite):
     @pytest.fixture
     def made(self, on_mysql: Database) -> Database:
         return on_mysql
+
+
+class _Changed(Pushing, Claiming, Schedules, Transactions, KeysInTransactions, Lifecycle):
+    """What a driver can change."""
+
+
+class TestMariaDBByAiomysql(_OnMariaDB, _Changed):
+    driver, is_async = "aiomysql", True
+
+
+class TestMariaDBByPyMySQLInThreads(_OnMariaDB, Pushing, Claiming, Schedules, KeysInTransactions, Lifecycle):
+    driver, is_async = "asyncmy", False
