@@ -19,6 +19,8 @@ log = logging.getLogger("fastjobs")
 SHORTEST, LONGEST = 0.03, 0.5
 """Seconds between two looks: the first while pushes come, the second where none has come for a while."""
 _SLOWER = 1.25
+_REST = 5
+"""So many times as long as a look took is the least until the next: a busy server is not to be asked all the time."""
 
 
 async def ring(link: Link, texts: Statements) -> None:
@@ -54,25 +56,37 @@ class Listening:
                 self._task = None
 
     async def _look_on(self) -> None:
-        last, wait = None, SHORTEST
+        wait, highest, bell = SHORTEST, 0, None
+        is_first = True
         while not self._here.is_closed:
+            took = 0.0
             try:
-                found = await self._here.use(lambda link: link.ask(self._news()))
+                found, rung, took = await self._here.use(lambda link, seen=highest: self._ask(link, seen))  # type: ignore[misc]
             except Exception:
                 # The poll is the truth, and tells of a database that's down.
                 log.debug("the queue couldn't look for other instances' pushes", exc_info=True)
                 wait = LONGEST
             else:
-                if found != last and last is not None:
+                # What came before the first look may be new as well.
+                if is_first or found is not None or rung != bell:
                     wait = SHORTEST
                     self._wake()
                 else:
                     wait = min(wait * _SLOWER, LONGEST)
-                last = found
-            await asyncio.sleep(wait)
+                is_first, bell = False, rung
+                # Below what was seen it never looks again: there an open transaction keeps what is gone in the way.
+                highest = highest if found is None else found
+            await asyncio.sleep(max(wait, took * _REST))
 
-    def _news(self) -> Steps[tuple[object, ...]]:
-        return tuple((yield Step(self._texts.news)).rows[0])
+    async def _ask(self, link: Link, seen: int) -> tuple[int | None, int | None, float]:
+        """What is new, and how long the look took."""
+        began = self._here.loop.time()
+        found, rung = await link.ask(self._news(seen))
+        return found, rung, self._here.loop.time() - began
+
+    def _news(self, seen: int) -> Steps[tuple[int | None, int | None]]:
+        found, rung = (yield Step(self._texts.news, (seen,))).rows[0]
+        return found, rung
 
     def _wake(self) -> None:
         for wake in list(self._wakes):

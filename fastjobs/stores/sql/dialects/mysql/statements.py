@@ -183,7 +183,7 @@ class Statements:
     move_run: str
     """run_at, name"""
     news: str
-    """-> the highest id, how often the bell was rung"""
+    """the highest id that was seen -> the highest id above it, how often the bell was rung"""
     ring: str
     """For what else the others are to hear of. The bell is the run of a schedule without a name, which no app has."""
     session: str
@@ -431,7 +431,7 @@ def make_statements(tables: Tables) -> Statements:
         first_run=f"INSERT INTO {schedules} (name, run_at) VALUES (%s, %s)",
         move_run=f"UPDATE {schedules} {by_id} SET run_at = %s WHERE name = %s",
         news=(
-            f"SELECT (SELECT id FROM {jobs} {by_id} ORDER BY id DESC LIMIT 1),"
+            f"SELECT (SELECT id FROM {jobs} {by_id} WHERE id > %s ORDER BY id DESC LIMIT 1),"
             f" (SELECT run_at FROM {schedules} {by_id} WHERE name = '')"
         ),
         ring=(
