@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -93,7 +93,7 @@ class App:
 
 
 @contextlib.contextmanager
-def begun(store: SQLStore, database: Database, level: str, **more: Any) -> Iterator[App]:
+def begun(store: SQLStore, database: Database, level: str, **more: Any) -> Generator[App]:
     """A transaction of the app's. It's rolled back at the end, unless it was committed."""
     engine = create_engine(database.url("pymysql"), isolation_level=cast("Any", level), **more)
     with engine.connect() as connection:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from fastjobs.stores.sql.tables import Tables
 
 LOCKED = "FOR UPDATE SKIP LOCKED"
+_ONE = "SELECT %s AS one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ class Statements:
 def among(text: tuple[str, str], count: int) -> str:
     """The text for so many values."""
     before, after = text
-    return before + " UNION ALL ".join(["SELECT %s AS one"] * count) + after
+    return before + " UNION ALL ".join([_ONE] * count) + after
 
 
 @lru_cache(maxsize=32)
