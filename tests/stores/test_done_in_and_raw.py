@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -378,17 +379,17 @@ class _OnMySQL(_Promises):
 
     @pytest.fixture
     async def connect(self, driver: str, database: mysql.Database) -> AsyncIterator[Connect]:
-        import aiomysql  # type: ignore[import-untyped]
-        import asyncmy
         import pymysql
 
+        # Neither has types.
+        aiomysql, asyncmy = (import_module(name) for name in ("aiomysql", "asyncmy"))
         at: dict[str, Any] = {
             "host": "127.0.0.1",
             "port": database.server.port,
             "user": "app",
             "autocommit": True,
         }
-        named = {"db": database.name}
+        named: dict[str, Any] = {"db": database.name}
         opened: list[Any] = []
         pools: list[Any] = []
 
