@@ -144,7 +144,7 @@ class Hot:
 
     def claim_within(self, asked: claiming.Asked) -> Claimed:
         seen = self.go(claiming.look(asked))
-        nothing = self.go(claiming.found_nothing(asked, seen))
+        nothing = claiming.found_nothing(asked, seen)
         return self.go(claiming.claim(asked, seen)) if nothing is None else nothing
 
     def mark(self, *some: Mark, now: int = NOW) -> list[Kept]:

@@ -40,6 +40,8 @@ class Sight(NamedTuple):
     """When the first of its holds ends."""
     took: int
     """Microseconds that the server looked for it."""
+    held: int
+    """How many are held of a kind with a limit, up to that."""
 
     def is_due(self, now: int) -> bool:
         """Whether it has something to take."""
@@ -115,22 +117,44 @@ def _is_slow(asked: Asked, kinds: Sequence[str], seen: Sequence[Sight]) -> Steps
 
 
 def _see_all(asked: Asked, kinds: Sequence[str]) -> Steps[list[Sight]]:
-    values = tuple(value for kind in kinds for value in (kind, kind, LOWEST, kind, kind))
-    found = yield Step(" UNION ALL ".join([asked.texts.look] * len(kinds)), values)
+    parts: list[str] = []
+    values: list[object] = []
+    for kind in kinds:
+        held = _held_values(asked, kind)
+        parts.append(asked.texts.look_limited if held else asked.texts.look)
+        values.extend((kind, kind, LOWEST, kind, *held, kind))
+    found = yield Step(" UNION ALL ".join(parts), tuple(values))
     return [_sight(*row) for row in found.rows]
 
 
 def _see(asked: Asked, floors: Mapping[str, int]) -> Steps[list[Sight]]:
     """As `_see_all` from these floors on, and without the ends of holds."""
-    values = tuple(value for kind, floor in floors.items() for value in (kind, kind, floor, kind))
-    found = yield Step(" UNION ALL ".join([asked.texts.look_low] * len(floors)), values)
+    parts: list[str] = []
+    values: list[object] = []
+    for kind, floor in floors.items():
+        held = _held_values(asked, kind)
+        parts.append(asked.texts.look_low_limited if held else asked.texts.look_low)
+        values.extend((kind, kind, floor, *held, kind))
+    found = yield Step(" UNION ALL ".join(parts), tuple(values))
     return [_sight(*row) for row in found.rows]
 
 
+def _held_values(asked: Asked, kind: str) -> tuple[object, ...]:
+    at_once = _at_once(asked, kind)
+    return () if at_once is None else (kind, kind, asked.now, max(at_once, 0))
+
+
 def _sight(
-    kind: str, held_until: int, paused: int, began: int, first: int | None, ends: int | None, ended: int
+    kind: str,
+    held_until: int,
+    paused: int,
+    began: int,
+    first: int | None,
+    ends: int | None,
+    ended: int,
+    held: int | None,
 ) -> Sight:
-    return Sight(kind, held_until, paused, first, ends, (ended - began) % _MINUTE)
+    return Sight(kind, held_until, paused, first, ends, (ended - began) % _MINUTE, held or 0)
 
 
 def _took(seen: Sequence[Sight]) -> int:
@@ -142,13 +166,13 @@ def _first(asked: Asked, sight: Sight) -> int:
     return asked.now if sight.first is None else sight.first
 
 
-def found_nothing(asked: Asked, seen: Sequence[Sight]) -> Steps[Claimed | None]:
+def found_nothing(asked: Asked, seen: Sequence[Sight]) -> Claimed | None:
     """The answer to a claim of which a look found that there's nothing to take; None where a claim is to be made."""
     if asked.limit:
         for sight in seen:
-            if sight.is_due(asked.now) and (yield from _room(asked, sight.kind)) > 0:
+            if sight.is_due(asked.now) and _room(asked, sight.kind, sight.held) > 0:
                 return None
-    return Claimed(next_in=(yield from _next_in(asked, seen)), now=asked.now)
+    return Claimed(next_in=_next_in(asked, seen), now=asked.now)
 
 
 def claim(asked: Asked, seen: Sequence[Sight]) -> Steps[Claimed]:
@@ -161,7 +185,10 @@ def claim(asked: Asked, seen: Sequence[Sight]) -> Steps[Claimed]:
     texts, now, others = asked.texts, asked.now, asked.wanted.others
     due = [sight for sight in seen if sight.is_due(now) and asked.numbered(sight.kind) is not None]
     reaped, again = yield from _reap(asked, [sight.kind for sight in due if sight.is_lost(now)])
-    limited = [sight.kind for sight in due if _at_once(asked, sight.kind) is not None]
+    limits = {sight.kind: at_once for sight in due if (at_once := _at_once(asked, sight.kind)) is not None}
+    # Of those that were at their limit as it looked nothing is taken: an end has the queue claim again.
+    due = [sight for sight in due if sight.kind not in limits or sight.held < limits[sight.kind]]
+    limited = [sight.kind for sight in due if sight.kind in limits]
     locked: set[str] = set()
     if limited:
         locked = {row[0] for row in (yield Step(texts.lock_kinds, (tuple(limited), now))).rows}
@@ -171,7 +198,8 @@ def claim(asked: Asked, seen: Sequence[Sight]) -> Steps[Claimed]:
     for sight in due:
         if sight.kind in limited and sight.kind not in locked:
             continue
-        room = yield from _room(asked, sight.kind)
+        held = (yield from _held(asked, sight.kind, limits[sight.kind])) if sight.kind in limits else 0
+        room = _room(asked, sight.kind, held)
         numbered = asked.numbered(sight.kind)
         if numbered is None or room <= 0:
             continue
@@ -187,7 +215,7 @@ def claim(asked: Asked, seen: Sequence[Sight]) -> Steps[Claimed]:
     short = len(picked.jobs) < asked.limit or not asked.limit
     next_in = None
     if short:
-        next_in = yield from _next_in(asked, (yield from look(asked)))
+        next_in = _next_in(asked, (yield from look(asked)))
     return Claimed(
         jobs=picked.jobs,
         exhausted=picked.exhausted,
@@ -220,16 +248,16 @@ def _at_once(asked: Asked, kind: str) -> int | None:
     return None if numbered is None else numbered.at_once
 
 
-def _room(asked: Asked, kind: str) -> Steps[int]:
-    """How many jobs of the kind the claim may take."""
+def _room(asked: Asked, kind: str, held: int) -> int:
+    """How many jobs of the kind the claim may take, with so many of it held."""
     numbered = asked.numbered(kind)
     if numbered is None:
         return 0
     room = asked.limit if numbered.ahead_ok else asked.limit - max(asked.wanted.ahead, 0)
     if numbered.limit is not None:
         room = min(room, numbered.limit)
-    if numbered.at_once is not None and room > 0:
-        room = min(room, numbered.at_once - (yield from _held(asked, kind, numbered.at_once)))
+    if numbered.at_once is not None:
+        room = min(room, numbered.at_once - held)
     return room
 
 
@@ -238,7 +266,7 @@ def _held(asked: Asked, kind: str, most: int) -> Steps[int]:
     return int(found.rows[0][0])
 
 
-def _next_in(asked: Asked, seen: Sequence[Sight]) -> Steps[int | None]:
+def _next_in(asked: Asked, seen: Sequence[Sight]) -> int | None:
     now, next_at = asked.now, None
     for sight in seen:
         # A job whose hold ran out is due, and waits as soon as a claim may take it.
@@ -247,7 +275,7 @@ def _next_in(asked: Asked, seen: Sequence[Sight]) -> Steps[int | None]:
             continue
         at = max(first, sight.held_until)
         at_once = _at_once(asked, sight.kind)
-        if at <= now and at_once is not None and (yield from _held(asked, sight.kind, at_once)) >= at_once:
+        if at <= now and at_once is not None and sight.held >= at_once:
             continue  # until one of them ends, which wakes the queue
         if next_at is None or at < next_at:
             next_at = at

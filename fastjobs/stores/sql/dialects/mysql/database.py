@@ -189,7 +189,7 @@ class MySQL:
         # The time is told once there is a link: a claim that waited for one would make holds that are short.
         asked = claiming.Asked(self.statements, wanted, self.now(), self._floors)
         seen = await link.ask(claiming.look(asked))
-        nothing = await link.ask(claiming.found_nothing(asked, seen))
+        nothing = claiming.found_nothing(asked, seen)
         return await link.transact(claiming.claim(asked, seen)) if nothing is None else nothing
 
     async def send_marks(self, link: Link, asked: Sequence[Mark]) -> list[Kept]:

@@ -37,6 +37,9 @@ class Statements:
     the first end of a hold, the microsecond after that"""
     look_low: str
     """kind, kind, floor, kind -> the same, None for the end of a hold"""
+    look_limited: str
+    """As `look`, with `held`'s values before the last -> the same, and how many are held"""
+    look_low_limited: str
     heads: str
     """kind, kind, floor, now, most lost, its kind's attempts, how many -> run_at, id, kind; in brackets, for a UNION"""
     pick: str
@@ -226,6 +229,11 @@ def make_statements(tables: Tables) -> Statements:
     )
     # What is asked from left to right, row by row; unlike NOW it's the time at that moment.
     at = "EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6))"
+    held = (
+        f"SELECT COUNT(*) FROM (SELECT 1 FROM {jobs} {by_due} WHERE {of_kind} AND state = 1 AND due > %s"
+        " LIMIT %s) AS few"
+    )
+    of_its, its = "k.kind, k.held_until, k.paused,", f"FROM {kinds} AS k WHERE k.kind = %s"
     due = (
         f"FROM {jobs} {by_due} WHERE {of_kind} AND state = 0 AND due >= %s AND due <= %s"
         " AND (lost <= %s OR attempts >= %s) ORDER BY kind, due, id LIMIT %s"
@@ -242,10 +250,10 @@ def make_statements(tables: Tables) -> Statements:
         new_kinds=f"INSERT INTO {kinds} (kind, first_seen) VALUES ",
         new_kinds_end=f" ON DUPLICATE KEY UPDATE first_seen = {kinds}.first_seen",
         known_kinds=f"SELECT kind FROM {kinds} ORDER BY kind",
-        look=f"SELECT k.kind, k.held_until, k.paused, {at}, {first}, {ends}, {at} FROM {kinds} AS k WHERE k.kind = %s",
-        look_low=(
-            f"SELECT k.kind, k.held_until, k.paused, {at}, {first}, NULL, {at} FROM {kinds} AS k WHERE k.kind = %s"
-        ),
+        look=f"SELECT {of_its} {at}, {first}, {ends}, {at}, NULL {its}",
+        look_low=f"SELECT {of_its} {at}, {first}, NULL, {at}, NULL {its}",
+        look_limited=f"SELECT {of_its} {at}, {first}, {ends}, {at}, ({held}) {its}",
+        look_low_limited=f"SELECT {of_its} {at}, {first}, NULL, {at}, ({held}) {its}",
         heads=f"(SELECT run_at, id, kind {due})",
         pick=(
             f"SELECT id, kind, payload, run_at, attempts, claim, lost, error, carried, stop_asked, alone_key,"
@@ -265,10 +273,7 @@ def make_statements(tables: Tables) -> Statements:
             f" ORDER BY kind, due, id LIMIT %s {LOCKED}"
         ),
         reaped=f"UPDATE {jobs} {by_id} SET state = 0, held_until = 0, lost = lost + 1 WHERE id IN %s",
-        held=(
-            f"SELECT COUNT(*) FROM (SELECT 1 FROM {jobs} {by_due} WHERE {of_kind} AND state = 1 AND due > %s"
-            " LIMIT %s) AS few"
-        ),
+        held=held,
         lock_kinds=(
             f"SELECT kind FROM {kinds} {by_id} WHERE kind IN %s AND held_until <= %s AND paused = 0 ORDER BY kind"
             f" {LOCKED}"
