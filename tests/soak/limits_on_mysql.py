@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastjobs.store import Throttled
-from fastjobs.stores.sql.dialects.mysql import claim, database, keyed, throttles, within
+from fastjobs.store import NewJob, Throttled
+from fastjobs.stores.sql.dialects.mysql import claim, database, keyed, push, throttles, within
 from fastjobs.stores.sql.dialects.mysql.claim import Asked
 from fastjobs.stores.sql.dialects.mysql.keyed import Slot
 from fastjobs.stores.sql.dialects.mysql.statements import Statements, make_statements
@@ -37,6 +37,9 @@ def break_here(control: str) -> None:
         claim._held = _none_held
     elif control == "no-slot":
         keyed.take_slots = _all_won
+    elif control == "no-index":
+        # Else each looks before it pushes, and few would meet.
+        push._there = _none_there
     elif control == "no-rate":
         throttles._busy = _none_busy
     elif control == "no-names":
@@ -64,6 +67,11 @@ def _slow_down() -> None:
 def _none_held(asked: Asked, kind: str, most: int) -> Steps[int]:
     yield from ()
     return 0
+
+
+def _none_there(texts: Statements, jobs: Sequence[NewJob]) -> Steps[set[tuple[str, bytes]]]:
+    yield from ()
+    return set()
 
 
 def _none_busy(texts: Statements, each: Throttled, now: int) -> Steps[dict[int, int]]:
