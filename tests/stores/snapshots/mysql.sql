@@ -90,9 +90,6 @@ INSERT INTO `fastjobs_jobs` (kind, payload, run_at, created_at, carried) VALUES 
 -- insert_keyed
 INSERT INTO `fastjobs_jobs` (kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key, first_push_at, name, keep_name) VALUES ;
 
--- unless_met
- ON DUPLICATE KEY UPDATE id = `fastjobs_jobs`.id + LAST_INSERT_ID(0);
-
 -- new_kinds
 INSERT INTO `fastjobs_kinds` (kind, first_seen) VALUES ;
 
@@ -103,10 +100,16 @@ INSERT INTO `fastjobs_kinds` (kind, first_seen) VALUES ;
 SELECT kind FROM `fastjobs_kinds` ORDER BY kind;
 
 -- look
-SELECT k.kind, k.held_until, k.paused, EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)), (SELECT j.due FROM `fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind >= %s AND j.kind <= %s AND j.state = 0 AND j.due >= %s ORDER BY j.kind, j.due LIMIT 1), (SELECT h.due FROM `fastjobs_jobs` AS h FORCE INDEX (`fastjobs_jobs_due`) WHERE h.kind = %s AND h.state = 1 ORDER BY h.due LIMIT 1), EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)) FROM `fastjobs_kinds` AS k WHERE k.kind = %s;
+SELECT k.kind, k.held_until, k.paused, EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)), (SELECT j.due FROM `fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind >= %s AND j.kind <= %s AND j.state = 0 AND j.due >= %s ORDER BY j.kind, j.due LIMIT 1), (SELECT h.due FROM `fastjobs_jobs` AS h FORCE INDEX (`fastjobs_jobs_due`) WHERE h.kind = %s AND h.state = 1 ORDER BY h.due LIMIT 1), EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)), NULL FROM `fastjobs_kinds` AS k WHERE k.kind = %s;
 
 -- look_low
-SELECT k.kind, k.held_until, k.paused, EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)), (SELECT j.due FROM `fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind >= %s AND j.kind <= %s AND j.state = 0 AND j.due >= %s ORDER BY j.kind, j.due LIMIT 1), NULL, EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)) FROM `fastjobs_kinds` AS k WHERE k.kind = %s;
+SELECT k.kind, k.held_until, k.paused, EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)), (SELECT j.due FROM `fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind >= %s AND j.kind <= %s AND j.state = 0 AND j.due >= %s ORDER BY j.kind, j.due LIMIT 1), NULL, EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)), NULL FROM `fastjobs_kinds` AS k WHERE k.kind = %s;
+
+-- look_limited
+SELECT k.kind, k.held_until, k.paused, EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)), (SELECT j.due FROM `fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind >= %s AND j.kind <= %s AND j.state = 0 AND j.due >= %s ORDER BY j.kind, j.due LIMIT 1), (SELECT h.due FROM `fastjobs_jobs` AS h FORCE INDEX (`fastjobs_jobs_due`) WHERE h.kind = %s AND h.state = 1 ORDER BY h.due LIMIT 1), EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)), (SELECT COUNT(*) FROM (SELECT 1 FROM `fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_due`) WHERE kind >= %s AND kind <= %s AND state = 1 AND due > %s LIMIT %s) AS few) FROM `fastjobs_kinds` AS k WHERE k.kind = %s;
+
+-- look_low_limited
+SELECT k.kind, k.held_until, k.paused, EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)), (SELECT j.due FROM `fastjobs_jobs` AS j FORCE INDEX (`fastjobs_jobs_due`) WHERE j.kind >= %s AND j.kind <= %s AND j.state = 0 AND j.due >= %s ORDER BY j.kind, j.due LIMIT 1), NULL, EXTRACT(SECOND_MICROSECOND FROM SYSDATE(6)), (SELECT COUNT(*) FROM (SELECT 1 FROM `fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_due`) WHERE kind >= %s AND kind <= %s AND state = 1 AND due > %s LIMIT %s) AS few) FROM `fastjobs_kinds` AS k WHERE k.kind = %s;
 
 -- heads
 (SELECT run_at, id, kind FROM `fastjobs_jobs` FORCE INDEX (`fastjobs_jobs_due`) WHERE kind >= %s AND kind <= %s AND state = 0 AND due >= %s AND due <= %s AND (lost <= %s OR attempts >= %s) ORDER BY kind, due, id LIMIT %s);
