@@ -203,6 +203,31 @@ async def test_a_deadlock_in_the_claim_costs_its_job_no_attempt(
     await store.close()
 
 
+async def test_a_deadlock_in_later_marks_of_a_call_has_those_before_them_told_as_kept(
+    postgres_database: Database,
+) -> None:
+    store = SQLStore(_engine(postgres_database.url))
+    await store.open(["mail"])
+    await store.push([NewJob(kind="mail", payload=each) for each in "12"])
+    done, back = (await store.claim([MAIL], 2)).jobs
+    postgres_database.execute("CREATE SEQUENCE fails")
+    postgres_database.execute("GRANT ALL ON SEQUENCE fails TO app")
+    postgres_database.execute(
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF nextval('fails') <= 2"
+        " THEN RAISE EXCEPTION 'a deadlock' USING ERRCODE = '40P01'; END IF; RETURN NEW; END $$"
+    )
+    postgres_database.execute(
+        "CREATE TRIGGER fails AFTER UPDATE ON fastjobs_jobs FOR EACH ROW EXECUTE FUNCTION fail()"
+    )
+    # What is given back goes apart from the others, after them.
+    kept = await store.mark([Done(done.id, done.claim), GiveBack(back.id, back.claim)])
+    assert kept == [Kept.YES, Kept.YES]
+    assert postgres_database.execute("SELECT last_value, id, state FROM fails, fastjobs_jobs") == [
+        (3, int(back.id), 0)
+    ]
+    await store.close()
+
+
 async def test_one_hold_that_is_over_is_found_among_ten_thousand_that_are_not(
     postgres_database: Database,
 ) -> None:

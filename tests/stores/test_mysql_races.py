@@ -120,3 +120,20 @@ async def test_nobody_hears_of_a_deadlock_and_each_job_is_done_once_and_each_key
     assert set(done.values()) == {1}
     assert done.keys() == pushed
     log.info("tried again, by the error's number: %s", dict(retried))
+
+
+async def test_a_deadlock_in_later_marks_of_a_call_has_those_before_them_told_as_kept(
+    stores: list[SQLStore], mysql_database: Database
+) -> None:
+    store = stores[0]
+    await store.push([NewJob(kind="mail", payload="1")])
+    (job,) = (await store.claim([of("mail")], 1)).jobs
+    # The session's variable keeps its count through the rollback.
+    mysql_database.execute(
+        "CREATE TRIGGER fails BEFORE DELETE ON fastjobs_jobs FOR EACH ROW BEGIN SET @fails = COALESCE(@fails, 0) + 1;"
+        " IF @fails <= 2 THEN SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'a deadlock'; END IF; END"
+    )
+    # The second of a job goes apart from the first, after it.
+    kept = await store.mark([TryAgain(job.id, job.claim, 0, "oh"), Done(job.id, job.claim + 1)])
+    assert kept == [Kept.YES, Kept.YES]
+    assert mysql_database.execute("SELECT COUNT(*) FROM fastjobs_jobs") == [(0,)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Generic, TypeVar
 
 from fastjobs.clock import SystemClock
@@ -216,6 +216,25 @@ class Call(Generic[L, _T]):
     def _cut(self) -> None:
         if self._link is not None:
             self._link.abort()
+
+
+async def in_turn(link: L, works: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T]:
+    """Does each after the other on this link; each is committed by itself, and tried again by itself, as what came
+    before it must not be done twice."""
+    answers: list[_T] = []
+    for work in works:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                answers.append(await work())
+                break
+            except Exception as error:
+                # The first is tried again with its call.
+                if not answers or tries >= TRIES or not link.is_worth_another_try(error):
+                    raise
+            await asyncio.sleep(_random() * 0.01 * 2**tries)
+    return answers
 
 
 def _undo(done: asyncio.Task[_T], undo: Callable[[_T], object]) -> None:

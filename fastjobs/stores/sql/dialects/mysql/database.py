@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Literal, TypeVar
 
 from sqlalchemy import Connection, Engine, text
@@ -35,7 +36,7 @@ from fastjobs.stores.sql.server.clock import ServerClock
 from fastjobs.stores.sql.server.floors import Floors
 from fastjobs.stores.sql.server.gathering import Gathering
 from fastjobs.stores.sql.server.keyed_pushes import KeyedPushes
-from fastjobs.stores.sql.server.on_loop import OnLoop
+from fastjobs.stores.sql.server.on_loop import OnLoop, in_turn
 from fastjobs.stores.sql.server.pairing import Pairing
 from fastjobs.stores.sql.server.presence import Presence
 from fastjobs.stores.sql.server.wanted import Wanted
@@ -195,12 +196,15 @@ class MySQL:
     async def send_marks(self, link: Link, asked: Sequence[Mark]) -> list[Kept]:
         """Sends marks."""
         answers = [Kept.LOST] * len(asked)
-        for batch in marks.batches(asked):
+
+        async def send(batch: marks.Batch) -> marks.Marked:
             now = self.now()
             try:
-                marked = await link.transact(marks.mark(self.statements, batch, now))
+                return await link.transact(marks.mark(self.statements, batch, now))
             except marks.KeyIsLocked:
-                marked = await link.transact(marks.mark(self.statements, batch, now, keys_back=False))
+                return await link.transact(marks.mark(self.statements, batch, now, keys_back=False))
+
+        for marked in await in_turn(link, [partial(send, batch) for batch in marks.batches(asked)]):
             self._told(marked, answers)
         if not {*map(type, asked)}.isdisjoint((GiveBack, HoldBack)):
             self._floors.forget()

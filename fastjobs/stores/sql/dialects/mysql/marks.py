@@ -22,6 +22,10 @@ _Numbered = tuple[int, int, Mark]
 """Its place among the marks, its job's number, and itself."""
 
 
+Batch = list[_Numbered]
+"""Marks of which no two are of one job."""
+
+
 class Marked(NamedTuple):
     """What came of marks."""
 
@@ -50,7 +54,7 @@ class _Row(NamedTuple):
     stop_asked: int
 
 
-def batches(marks: Sequence[Mark]) -> list[list[_Numbered]]:
+def batches(marks: Sequence[Mark]) -> list[Batch]:
     """The marks that can change something, in batches in which no job is twice; several of one job go in turn."""
     layers: list[list[_Numbered]] = []
     seen: dict[int, int] = {}

@@ -10,6 +10,7 @@ from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Ma
 from fastjobs.core.text import kept_text
 from fastjobs.stores.sql.dialects.postgres import functions
 from fastjobs.stores.sql.dialects.postgres.statements import Statements
+from fastjobs.stores.sql.server.on_loop import in_turn
 from fastjobs.stores.sql.values import check_marks, claimed_row
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ async def mark(
     `woke` is called where a parked job, which may have been due for long, waits again.
     """
     answers = [Kept.LOST] * len(marks)
-    for batch in batches(marks):
-        ((*told, has_woken, _),) = await link.fetch(statements.mark, *batch.values(now))
+    some = batches(marks)
+    sends = [lambda batch=batch: link.fetch(statements.mark, *batch.values(now)) for batch in some]
+    for batch, ((*told, has_woken, _),) in zip(some, await in_turn(link, sends), strict=True):
         batch.tell(answers, *told)
         if has_woken:
             woke()
