@@ -65,7 +65,7 @@ def _waits(job: KeptJob, options: KindOptions | None) -> str:
             return _paused_too(job, f"it failed, and is tried again at {told(job.run_at)}: {failed_with}")
         return _paused_too(job, f"it waits for its time, {told(job.run_at)}")
     if job.kind_paused:
-        return f"its kind is paused, until it's resumed: fastjobs resume {job.kind}"
+        return f"its kind is paused, until it's resumed: fastjobs resume QUEUE {job.kind}"
     if job.kind_held_until > job.now:
         return f"its kind is held back until {told(job.kind_held_until)}, by its rate"
     if options is None:
@@ -85,4 +85,8 @@ def _of(rate: Throttle | Limiter) -> str:
 
 
 def _paused_too(job: KeptJob, sentence: str) -> str:
-    return f"{sentence}; and its kind is paused: fastjobs resume {job.kind}" if job.kind_paused else sentence
+    return (
+        f"{sentence}; and its kind is paused: fastjobs resume QUEUE {job.kind}"
+        if job.kind_paused
+        else sentence
+    )

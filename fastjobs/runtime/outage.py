@@ -11,6 +11,9 @@ from fastjobs.clock import Clock
 from fastjobs.runtime.lines import say, say_error
 
 EVERY = 60.0
+_ASKED = 20.0
+"""Seconds, beside two of its longest waits, after which a part that failed has not been asked meanwhile: its calls may
+take ten each."""
 
 
 class Outage:
@@ -27,6 +30,8 @@ class Outage:
         """Since the last line."""
         self._since = 0.0
         self._told = -EVERY
+        self._latest = 0.0
+        """When it failed last."""
         self._owes_the_end = False
 
     @property
@@ -37,8 +42,12 @@ class Outage:
     def failed(self, error: BaseException) -> float:
         """Takes note of a failure; answers how many seconds to wait, growing from 50 ms to the most, with jitter."""
         now = self._clock.monotonic()
+        if self._failures and now - self._latest > 2 * self._most + _ASKED:
+            # Nothing was asked for so long, and whether the store answered is not known: it's another outage.
+            self._failures = self._untold = 0
         if not self._failures:
             self._since = now
+        self._latest = now
         self._failures += 1
         self._untold += 1
         if now - self._told >= EVERY:
@@ -58,6 +67,7 @@ class Outage:
                 after=lasted,
                 failures=self._failures,
             )
+            self._untold = 0
         self._failures = 0
 
     def _say(self, error: BaseException, now: float) -> None:

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast, overload
 
 from fastjobs.core.duration import Seconds
-from fastjobs.core.job import NewJob
+from fastjobs.core.errors import StoreTimeout
+from fastjobs.core.job import Alike, NewJob
 from fastjobs.runtime.following import Followed
 from fastjobs.runtime.waiting import limited
 from fastjobs.store import Pusher, Store, SyncPusher
@@ -132,6 +133,19 @@ class AsyncPush(Generic[T]):
         return later
 
 
+async def push_to(store: Store, jobs: Sequence[NewJob]) -> list[str | None]:
+    """The store's answer to a push, or a StoreTimeout that says what it may have waited for."""
+    try:
+        return await limited(store.push(jobs), "a push")
+    except StoreTimeout as late:
+        if isinstance(jobs, Alike) or not any(job.key is not None or job.name is not None for job in jobs):
+            raise
+        raise StoreTimeout(
+            f"{late}: it may be down, or a transaction that is open may have pushed the same key or name, for whose end"
+            " this waits"
+        ) from late
+
+
 class _Limited:
     """A store that stands for a transaction, with the limit of a store's calls."""
 
@@ -141,7 +155,7 @@ class _Limited:
         self._store = store
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
-        return await limited(self._store.push(jobs), "a push")
+        return await push_to(self._store, jobs)
 
 
 class Unfinished:

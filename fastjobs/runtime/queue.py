@@ -43,10 +43,9 @@ from fastjobs.runtime.life import Life
 from fastjobs.runtime.lines import say
 from fastjobs.runtime.living import OnCrash, live
 from fastjobs.runtime.observing import Observers
-from fastjobs.runtime.pushing import Unfinished
+from fastjobs.runtime.pushing import Unfinished, push_to
 from fastjobs.runtime.scheduling import Scheduled, take_names
 from fastjobs.runtime.settings import settings, with_workers
-from fastjobs.runtime.waiting import limited
 from fastjobs.store import Extra, Pusher, Store, SyncPusher, TransactionStore, require, supports
 
 if TYPE_CHECKING:
@@ -453,10 +452,10 @@ class Queue(Desk):
         self._say_if_never_started(jobs[0].kind if jobs else None)
         feed, first = self._feed_here(), jobs[0] if jobs else None
         if feed is None or first is None or first.at is not None or first.after > 0 or first.key is not None:
-            ids = await limited(store.push(jobs), "a push")
+            ids = await push_to(store, jobs)
         else:
             since = feed.beside()
-            ids = await limited(store.push(jobs), "a push")
+            ids = await push_to(store, jobs)
             if feed.has(ids, since):
                 return ids
         self.wake()

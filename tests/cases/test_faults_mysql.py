@@ -34,7 +34,7 @@ def database(on_mariadb: Database) -> Database:
 
 
 def _impatient(monkeypatch: pytest.MonkeyPatch, limit: float) -> None:
-    for part in ("feed", "ledger", "pushing", "queue", "renewal"):
+    for part in ("feed", "ledger", "pushing", "renewal"):
         monkeypatch.setattr(f"fastjobs.runtime.{part}.limited", partial(waiting.limited, limit=limit))
 
 

@@ -37,7 +37,7 @@ def _engine(url: Callable[[str], str], driver: str = "asyncpg", **more: Any) -> 
 
 
 def _impatient(monkeypatch: pytest.MonkeyPatch, limit: float) -> None:
-    for part in ("feed", "ledger", "pushing", "queue", "renewal"):
+    for part in ("feed", "ledger", "pushing", "renewal"):
         monkeypatch.setattr(f"fastjobs.runtime.{part}.limited", partial(waiting.limited, limit=limit))
 
 
@@ -201,6 +201,23 @@ async def test_a_deadlock_in_the_claim_costs_its_job_no_attempt(
         (attempts, 1 if attempts else 0)
     ]
     await store.close()
+
+
+async def test_a_push_that_waits_for_an_open_transaction_in_vain_says_what_it_may_have_waited_for(
+    postgres_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _impatient(monkeypatch, 0.3)
+    engine = create_engine(postgres_database.url("psycopg"), poolclass=NullPool)
+    queue = Queue(SQLStore(_engine(postgres_database.url)))
+
+    @queue.kind("mail", unique=True)
+    async def mail(number: int) -> None: ...
+
+    async with asyncio.timeout(20), queue.running(run=False):
+        with engine.begin() as connection:
+            await asyncio.to_thread(lambda: mail.in_(connection).push(1))
+            with pytest.raises(TimeoutError, match="may have pushed the same key or name"):
+                await mail.push(1)
 
 
 async def test_a_deadlock_in_later_marks_of_a_call_has_those_before_them_told_as_kept(

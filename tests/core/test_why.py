@@ -36,7 +36,7 @@ def kept(state: JobState = JobState.WAITING, **more: Any) -> KeptJob:
     return KeptJob(**(fields | more))
 
 
-PAUSED = "its kind is paused, until it's resumed: fastjobs resume mail"
+PAUSED = "its kind is paused, until it's resumed: fastjobs resume QUEUE mail"
 HELD = JobState.HELD
 LATER = NOW + MINUTE
 CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
@@ -52,7 +52,7 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
         options(),
         "it failed, and is tried again at 2026-11-30 02:01:00 UTC: OSError: \\x1b[31m"
         + "x" * (200 - 14)
-        + "… (518 characters); and its kind is paused: fastjobs resume mail",
+        + "… (518 characters); and its kind is paused: fastjobs resume QUEUE mail",
     ),
     # A snooze before the first attempt has counted none.
     (
@@ -63,7 +63,7 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
     (
         kept(run_at=LATER, kind_paused=True),
         options(),
-        "it waits for its time, 2026-11-30 02:01:00 UTC; and its kind is paused: fastjobs resume mail",
+        "it waits for its time, 2026-11-30 02:01:00 UTC; and its kind is paused: fastjobs resume QUEUE mail",
     ),
     (kept(kind_paused=True, kind_held_until=LATER, kind_held=3), options(at_once=1), PAUSED),
     (
@@ -120,7 +120,7 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
         kept(JobState.PARKED, behind="41", kind_paused=True),
         options(),
         "it waits for job 41 of the same value, which runs (one at a time);"
-        " and its kind is paused: fastjobs resume mail",
+        " and its kind is paused: fastjobs resume QUEUE mail",
     ),
     (
         kept(HELD, held_until=LATER, attempts=2),
@@ -151,7 +151,7 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
     (
         kept(JobState.PARKED, behind="41", kind_paused=True, stop_asked=True),
         None,
-        "it's cancelled: the next claim removes it; and its kind is paused: fastjobs resume mail",
+        "it's cancelled: the next claim removes it; and its kind is paused: fastjobs resume QUEUE mail",
     ),
     (
         kept(JobState.FAILED, failed_at=NOW, attempts=10),

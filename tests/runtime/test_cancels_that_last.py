@@ -214,7 +214,7 @@ async def test_why_says_that_the_next_claim_removes_it_and_another_cancel_does_s
     async with queue.running():
         await clock.pass_time(2)
         assert await why() == (
-            "it's cancelled: the next claim removes it; and its kind is paused: fastjobs resume mail"
+            "it's cancelled: the next claim removes it; and its kind is paused: fastjobs resume QUEUE mail"
         )
         assert await queue.cancel(id) is Cancelled.REMOVED
         assert await queue.job(id) is None

@@ -10,6 +10,7 @@ import pytest
 
 from fastjobs import Outcome, Queue, Ran, StoreTimeout
 from fastjobs.runtime import waiting
+from fastjobs.runtime.outage import Outage
 from fastjobs.testing import Clock
 from tests.runtime.conftest import Mail
 from tests.runtime.faulty import Down, Unsteady
@@ -282,3 +283,39 @@ async def test_a_drain_asks_again_for_a_mark_whose_row_is_busy(
     await clock.pass_time(1)
     assert await draining == 1
     assert [ran.outcome for ran in seen] == [Outcome.DONE]
+
+
+def _raised() -> RuntimeError:
+    try:
+        raise RuntimeError("down")
+    except RuntimeError as error:
+        return error
+
+
+def test_a_part_that_was_not_asked_for_long_tells_of_another_outage(clock: Clock, lines: Lines) -> None:
+    outage = Outage(clock, "cancels", 2)
+    for _ in range(3):
+        outage.failed(_raised())
+        clock.advance(1)
+    # It had nothing to ask for two minutes, and the store answered others meanwhile.
+    clock.advance(120)
+    outage.failed(_raised())
+    clock.advance(5)
+    outage.over()
+    assert len(lines("the store failed, and is asked again")) == 2
+    assert lines("the store still fails") == []
+    (end,) = lines("the store answers again")
+    assert "after=5.0s failures=1" in end
+
+
+def test_failures_that_were_told_of_are_not_told_of_again(clock: Clock, lines: Lines) -> None:
+    outage = Outage(clock, "claim", 1)
+    for _ in range(5):
+        outage.failed(_raised())
+        clock.advance(1)
+    outage.over()
+    clock.advance(120)
+    outage.failed(_raised())
+    first, second = lines("the store failed, and is asked again")
+    assert "failures=" not in first
+    assert "failures=" not in second

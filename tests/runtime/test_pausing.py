@@ -44,7 +44,7 @@ async def test_a_paused_kind_is_not_claimed_on_any_instance_until_it_is_resumed(
         assert [ran.kind for ran in seen] == ["mail", "other"]
         job = await queues[0].job(waits or "")
         assert job is not None
-        assert job.why == "its kind is paused, until it's resumed: fastjobs resume mail"
+        assert job.why == "its kind is paused, until it's resumed: fastjobs resume QUEUE mail"
         assert [each.paused for each in await queues[0].counts()] == [True, False]
         await queues[0].resume(kinds[0])
         await clock.pass_time(0.5)

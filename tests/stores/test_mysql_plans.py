@@ -347,7 +347,7 @@ def test_claims_begin_at_floors_while_a_transaction_keeps_what_is_done_in_their_
     ):
         hot = Hot(connection)
         hot.explains = False
-        hot.push([NewJob("mail", f"{n}", at=NOW - SECOND + n) for n in range(2_020)])
+        hot.push([NewJob("mail", f"{n}", at=NOW - SECOND + n) for n in range(2_600)])
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         cursor.execute("UPDATE fastjobs_kinds SET first_seen = 1 WHERE kind = 'few'")
         floors, at = Floors(), NOW

@@ -355,7 +355,9 @@ def test_what_is_no_sqlite_engine_is_refused() -> None:
     engine.dialect.name = "oracle"
     with pytest.raises(StoreError, match="is for SQLite, and this engine is for oracle"):
         fastjobs.sqlite.configure(engine)
-    with pytest.raises(StoreError, match="has a store for postgresql, sqlite, and none for oracle"):
+    with pytest.raises(
+        StoreError, match="has a store for mariadb, mysql, postgresql, sqlite, and none for oracle"
+    ):
         SQLStore(engine)
 
 
