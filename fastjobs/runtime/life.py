@@ -241,7 +241,8 @@ class Life:
             if job.lost:
                 say(
                     logging.WARNING,
-                    "a job runs again, as its worker was lost: its process was killed, frozen, or couldn't reach the store past its hold",
+                    "a job runs again, as its worker was lost: its process was killed, frozen, or couldn't reach the"
+                    " store past its hold",
                     **run.fields(),
                     lost=job.lost,
                 )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, FastAPI
 from pydantic import BaseModel
+from sqlalchemy import String
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -25,7 +26,7 @@ class Base(DeclarativeBase):
 class Member(Base):
     __tablename__ = "members"
     id: Mapped[int] = mapped_column(primary_key=True)
-    email: Mapped[str]
+    email: Mapped[str] = mapped_column(String(200))
     credit: Mapped[int] = mapped_column(default=0)
 
 

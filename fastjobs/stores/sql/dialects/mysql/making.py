@@ -80,13 +80,14 @@ def tell(error: DBAPIError, tables: Tables, *, does: Literal["read", "make"]) ->
     number = code(error)
     if number in FORBIDDEN and does == "read":
         raise StoreError(
-            f"the database's user may not read the queue's tables {tables.prefix}*: GRANT it SELECT, INSERT, UPDATE and"
-            " DELETE on them"
+            f"the database's user may not read the queue's tables {tables.prefix}*{_where(tables)}: GRANT it SELECT,"
+            " INSERT, UPDATE and DELETE on them"
         ) from error
     if number in FORBIDDEN:
         raise StoreError(
-            f"the queue's tables {tables.prefix}* are missing or old, and the database's user may not make them: GRANT"
-            " it CREATE, ALTER and INDEX on the database, or open the store once as a user who may"
+            f"the queue's tables {tables.prefix}* are missing or old, and the database's user may not make them"
+            f"{_where(tables)}: GRANT it CREATE, ALTER and INDEX on the database, open the store once as a user who may, or"
+            " have someone run what `fastjobs schema` prints"
         ) from error
     if number == _UNKNOWN_DATABASE:
         raise StoreError(
@@ -95,6 +96,11 @@ def tell(error: DBAPIError, tables: Tables, *, does: Literal["read", "make"]) ->
         ) from error
     if number in (_IS_THERE, _UNKNOWN_COLUMN, _NO_TABLE_OF_ITS_OWN):
         raise _foreign(tables, str(error.orig)) from error
+
+
+def _where(tables: Tables) -> str:
+    # To a user without rights on it, a server says of a database that isn't there the same as of one that is.
+    return f" in the database {tables.schema!r}, if there is one" if tables.schema else ""
 
 
 def _check(connection: Connection, tables: Tables, table: Table) -> None:
