@@ -3,7 +3,8 @@
     uvicorn examples.registration.app:app
 
 `DATABASE_URL` in the environment says where it keeps people and their jobs: in an SQLite file, on Postgres as
-`postgresql+asyncpg://app@localhost/people`, on MySQL or MariaDB as `mysql+asyncmy://app@localhost/people`. `SMTP_HOST` and `SMTP_PORT` say where it sends mail.
+`postgresql+asyncpg://app@localhost/people`, on MySQL or MariaDB as `mysql+asyncmy://app@localhost/people`.
+`SMTP_HOST` and `SMTP_PORT` say where it sends mail.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from fastjobs.clock import SystemClock
 from fastjobs.stores.sql.server.clock import ServerClock
-from fastjobs.stores.sql.server.link import L
+from fastjobs.stores.sql.server.link import L, Link
 
 log = logging.getLogger("fastjobs")
 
@@ -218,7 +218,7 @@ class Call(Generic[L, _T]):
             self._link.abort()
 
 
-async def in_turn(link: L, works: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T]:
+async def in_turn(link: Link, works: Iterable[Callable[[], Awaitable[_T]]]) -> list[_T]:
     """Does each after the other on this link; each is committed by itself, and tried again by itself, as what came
     before it must not be done twice."""
     answers: list[_T] = []

@@ -86,8 +86,8 @@ def tell(error: DBAPIError, tables: Tables, *, does: Literal["read", "make"]) ->
     if number in FORBIDDEN:
         raise StoreError(
             f"the queue's tables {tables.prefix}* are missing or old, and the database's user may not make them"
-            f"{_where(tables)}: GRANT it CREATE, ALTER and INDEX on the database, open the store once as a user who may, or"
-            " have someone run what `fastjobs schema` prints"
+            f"{_where(tables)}: GRANT it CREATE, ALTER and INDEX on the database, open the store once as a user who may"
+            ", or have someone run what `fastjobs schema` prints"
         ) from error
     if number == _UNKNOWN_DATABASE:
         raise StoreError(
