@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import create_engine, event
@@ -11,8 +11,19 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from fastjobs.core.errors import StoreError
+from fastjobs.core.job import NewJob
+from fastjobs.core.marks import Done, Kept
+from fastjobs.store import Ender
 from fastjobs.stores.sql.dialects.mysql.greeting import Greeting
+from fastjobs.stores.sql.dialects.mysql.link import Wire
+from fastjobs.stores.sql.dialects.mysql.marks import batches
+from fastjobs.stores.sql.dialects.mysql.marks import mark as mark_steps
+from fastjobs.stores.sql.dialects.mysql.statements import make_statements
+from fastjobs.stores.sql.dialects.mysql.steps import Steps
+from fastjobs.stores.sql.migrations import migrate
 from fastjobs.stores.sql.store import SQLStore
+from fastjobs.stores.sql.tables import make_tables
+from fastjobs.testing.suite.subject import SECOND, mark, take
 from tests.databases.mysql import Server
 
 pytestmark = pytest.mark.anyio
@@ -106,4 +117,63 @@ async def test_an_engine_whose_connections_speak_another_charset_is_refused(mari
 
     with pytest.raises(StoreError, match="connections speak latin1"):
         await SQLStore(engine).open()
+    database.drop()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "completion_type = 1",
+        "sql_select_limit = 1",
+        "sql_safe_updates = 1",
+        "max_join_size = 1, sql_big_selects = 0",
+    ],
+)
+async def test_what_an_app_sets_for_its_connections_changes_nothing_of_what_is_kept(
+    mysql_server: Server, setting: str
+) -> None:
+    database = mysql_server.create_database()
+    engine = create_async_engine(database.url("asyncmy"))
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def _(connection: Any, record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET SESSION {setting}")
+        cursor.close()
+
+    store = SQLStore(engine)
+    await store.open(["mail"])
+    await store.push([NewJob("mail", "1", name="a", keep_name=SECOND), NewJob("mail", "2")])
+    await store.push([NewJob("mail", "3")])
+    # Another connection sees it, so it's committed.
+    assert database.execute("SELECT COUNT(*) FROM fastjobs_jobs") == [(3,)]
+    one, two, three = await take(store)
+    assert await mark(store, Done(one.id, one.claim), Done(two.id, two.claim)) == [Kept.YES] * 2
+    async with engine.begin() as tx:
+        assert await cast("Ender", store.done_within(tx, three)).done()
+    assert database.execute("SELECT COUNT(*) FROM fastjobs_jobs") == [(0,)]
+    await store.close()
+    await engine.dispose()
+    database.drop()
+
+
+def test_a_thousand_marks_of_a_small_table_lock_no_others_rows(mysql_server: Server) -> None:
+    database = mysql_server.create_database()
+    engine = create_engine(database.url("pymysql"), poolclass=NullPool)
+    tables = make_tables(dialect=engine.dialect.name)
+    with engine.connect() as connection:
+        migrate(connection, tables)
+    wire = Wire(engine)
+    rows = ", ".join(f"('mail', '1', {n})" for n in range(1_100))
+    database.execute(f"INSERT INTO fastjobs_jobs (kind, payload, run_at) VALUES {rows}")
+    database.execute("ANALYZE TABLE fastjobs_jobs")
+
+    def marked() -> Steps[int]:
+        (batch,) = batches([Done(f"{n}", 1) for n in range(1, 1_001)])
+        yield from mark_steps(make_statements(tables), batch, 0)
+        free = "SELECT id FROM fastjobs_jobs FORCE INDEX (PRIMARY) WHERE id > 1000 FOR UPDATE SKIP LOCKED"
+        return len(database.execute(free))
+
+    assert wire.transact(marked()) == 100
+    wire.close()
     database.drop()

@@ -26,7 +26,12 @@ _SESSION = (
     # and SQLAlchemy its names as the server has it by default.
     "SET SESSION sql_mode = CONCAT(IF(FIND_IN_SET('ANSI_QUOTES', @@SESSION.sql_mode), 'ANSI_QUOTES,', ''),"
     " 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'),"
-    f" innodb_lock_wait_timeout = {int(LOCK_WAIT)}, lock_wait_timeout = 30"
+    f" innodb_lock_wait_timeout = {int(LOCK_WAIT)}, lock_wait_timeout = 30,"
+    # What a server or an app may have set for all its connections, and would cut answers short, refuse a statement, or
+    # begin a transaction behind each commit, which no one would commit.
+    " completion_type = 0, sql_select_limit = 18446744073709551615, sql_safe_updates = 0, sql_big_selects = 1"
+    # From so many values on MariaDB makes a join of an IN, and one with a small table locks all of its rows.
+    " /*M!100600 , in_predicate_conversion_threshold = 0 */"
 )
 
 
@@ -91,8 +96,8 @@ def ask() -> Steps[Greeting]:
 
 
 def greet() -> Steps[Greeting]:
-    """Asks the server, checks what it says, and makes the session one for the queue's own statements."""
+    """Makes the session one for the queue's own statements, asks the server, and checks what it says."""
+    yield Step(_SESSION)
     greeting = yield from ask()
     greeting.check()
-    yield Step(_SESSION)
     return greeting
