@@ -26,6 +26,8 @@ _SLOW = 4_000
 _LESS = 4
 """A look at the same from where its first jobs are takes a part of that, where it's entries of done ones in its way."""
 _MINUTE = 60_000_000
+_EXTENDING = 5_000_000
+"""Microseconds in which a mark is certainly kept or not."""
 
 
 class Sight(NamedTuple):
@@ -262,7 +264,8 @@ def _room(asked: Asked, kind: str, held: int) -> int:
 
 
 def _held(asked: Asked, kind: str, most: int) -> Steps[int]:
-    found = yield Step(asked.texts.held, (kind, kind, asked.now, max(most, 0)))
+    # Those whose holds have just run out and that nobody could have wait again are someone's who may be extending them.
+    found = yield Step(asked.texts.held, (kind, kind, asked.now - _EXTENDING, max(most, 0)))
     return int(found.rows[0][0])
 
 

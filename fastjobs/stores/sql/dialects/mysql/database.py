@@ -199,10 +199,12 @@ class MySQL:
 
         async def send(batch: marks.Batch) -> marks.Marked:
             now = self.now()
-            try:
-                return await link.transact(marks.mark(self.statements, batch, now))
-            except marks.KeyIsLocked:
-                return await link.transact(marks.mark(self.statements, batch, now, keys_back=False))
+            without: frozenset[int] = frozenset()
+            while True:
+                try:
+                    return await link.transact(marks.mark(self.statements, batch, now, without))
+                except marks.KeysAreLocked as locked:
+                    without |= locked.ids
 
         for marked in await in_turn(link, [partial(send, batch) for batch in marks.batches(asked)]):
             self._told(marked, answers)
@@ -250,7 +252,12 @@ class MySQL:
         with contextlib.suppress(IndexError):
             while True:
                 keys.add(self._freed.popleft())
-        if await link.transact(keyed.promote(self.statements, keys)):
+        try:
+            has_woken = await link.transact(keyed.promote_freed(self.statements, keys))
+        except BaseException:
+            self._freed.extend(keys)
+            raise
+        if has_woken:
             self._floors.forget()
 
     async def mark(self, some: Sequence[Mark]) -> list[Kept]:
@@ -275,7 +282,7 @@ class MySQL:
             return []
         here = await self._ready()
         return await here.on_loop.use(
-            lambda link: throttles.take(link, self.statements, wanted, self.now()),
+            lambda link: throttles.take(link, self.statements, self._tables.schema, wanted, self.now()),
             undo=lambda places: self._let_go(here, places),
         )
 
@@ -283,7 +290,8 @@ class MySQL:
         some = [each for each in started if each[0].slots]
         if some:
             here = await self._ready()
-            await here.on_loop.use(lambda link: throttles.settle(link, self.statements, some))
+            schema = self._tables.schema
+            await here.on_loop.use(lambda link: throttles.settle(link, self.statements, schema, some))
 
     async def cancel(self, ids: Sequence[str]) -> list[Cancelled]:
         if not ids:
@@ -422,7 +430,8 @@ class MySQL:
         """Gives the places back of a caller that has gone."""
         some = [(each, 0, 0) for each in places if each.slots]
         if some:
-            self._do(here, lambda link: throttles.settle(link, self.statements, some))
+            schema = self._tables.schema
+            self._do(here, lambda link: throttles.settle(link, self.statements, schema, some))
 
     def _do(self, here: _Here, work: Callable[[Link], Awaitable[None]]) -> None:
         """Does it in a task of the store's own, which nobody waits for."""

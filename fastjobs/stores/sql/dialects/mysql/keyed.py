@@ -75,6 +75,14 @@ def promote(texts: Statements, keys: Collection[Key], *, looks_on: bool = True) 
     return bool(woken)
 
 
+def promote_freed(texts: Statements, keys: Collection[Key]) -> Steps[bool]:
+    """As `promote`, for keys whose slots were left where they are: a claim that still found one had, and has not
+    committed yet, is waited for, or whom it parks nobody would wake."""
+    for kind, of_kind in groupby(sorted(keys), key=lambda key: key[0]):
+        yield Step(texts.lock_slots, (kind, kind, tuple(key for _, key in of_kind)))
+    return (yield from promote(texts, keys))
+
+
 def keep_names(texts: Statements, kept: Iterable[tuple[bytes | None, int | None]], now: int) -> Steps[None]:
     """Keeps names of jobs that have ended taken for as long as each was to be."""
     for name, keep in sorted((name, keep) for name, keep in kept if name is not None and keep):

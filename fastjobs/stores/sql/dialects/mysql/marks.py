@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, HoldBack, Kept, Mark, TryAgain
 from fastjobs.core.text import kept_text
@@ -17,6 +17,8 @@ TOGETHER = 1_000
 """How many marks one transaction keeps."""
 _ROWS = 200
 """How many rows one statement changes."""
+_FAILED_ROWS = 50
+"""How many where they have errors, which are long: a statement fits into a packet of 1 MiB."""
 
 _Numbered = tuple[int, int, Mark]
 """Its place among the marks, its job's number, and itself."""
@@ -69,10 +71,13 @@ def batches(marks: Sequence[Mark]) -> list[Batch]:
     return [layer[at : at + TOGETHER] for layer in layers for at in range(0, len(layer), TOGETHER)]
 
 
-def mark(texts: Statements, batch: Sequence[_Numbered], now: int, *, keys_back: bool = True) -> Steps[Marked]:
+def mark(
+    texts: Statements, batch: Sequence[_Numbered], now: int, without: Collection[int] = ()
+) -> Steps[Marked]:
     """Keeps what became of claimed jobs. What someone else's transaction has locked is passed over: BUSY.
 
-    `keys_back`: whether what is given back has its key again, for which it may wait.
+    `without` are the jobs that don't have their keys again as they are given back. Others whose keys open transactions
+    may have pushed are KeysAreLocked.
     """
     answers: dict[int, Kept] = {}
     found = yield Step(texts.claimed, (tuple(sorted(number for _, number, _ in batch)),))
@@ -100,9 +105,8 @@ def mark(texts: Statements, batch: Sequence[_Numbered], now: int, *, keys_back: 
     yield from _change(
         texts, [_changed(row, each, now) for row, each, _ in mine if not isinstance(each, Done)]
     )
-    if keys_back:
-        for row in sorted(_gives_back(mine), key=lambda row: (row.kind, row.own_key)):
-            yield from _take_key(texts, row)
+    back = [row for row in _gives_back(mine) if row.id not in without]
+    yield from _take_keys(texts, sorted(back, key=lambda row: (row.kind, row.own_key)))
     has_woken = yield from keyed.promote(texts, freed)
     for row, each, place in mine:
         answers[place] = Kept.STOP if isinstance(each, Extend) and row.stop_asked else Kept.YES
@@ -190,26 +194,43 @@ def _change(texts: Statements, rows: Sequence[tuple[object, ...]]) -> Steps[None
 
 
 def _in_chunks(rows: Sequence[tuple[object, ...]]) -> Iterator[Sequence[tuple[object, ...]]]:
-    for at in range(0, len(rows), _ROWS):
-        yield rows[at : at + _ROWS]
+    most = _ROWS if all(row[-1] is None for row in rows) else _FAILED_ROWS
+    for at in range(0, len(rows), most):
+        yield rows[at : at + most]
 
 
-def _gives_back(mine: Sequence[_Mine]) -> Iterator[Any]:
+def _gives_back(mine: Sequence[_Mine]) -> Iterator[_Row]:
     for row, each, _ in mine:
         is_free = row.own_key is not None and row.unique_key is None and not row.stop_asked
         if isinstance(each, (GiveBack, HoldBack)) and is_free:
             yield row
 
 
-def _take_key(texts: Statements, row: _Row) -> Steps[None]:
-    """Gives the job its key back, unless another has it, or an open transaction may have pushed it."""
-    found = yield Step(texts.has_key, (row.kind, row.own_key), meets_others=True)
-    if found.rows or found.is_locked:
-        return
-    found = yield Step(texts.take_key, (row.id,), meets_others=True)
-    if found.is_locked:
-        raise KeyIsLocked
+def _take_keys(texts: Statements, rows: Sequence[_Row]) -> Steps[None]:
+    """Gives the jobs their keys back, but for those that another has."""
+    free: dict[tuple[str, bytes | None], int] = {}
+    locked: set[int] = set()
+    for row in rows:
+        found = yield Step(texts.has_key, (row.kind, row.own_key), meets_others=True)
+        if found.is_locked:
+            locked.add(row.id)
+        elif not found.rows:
+            free.setdefault((row.kind, row.own_key), row.id)
+    for id in () if locked else free.values():
+        found = yield Step(texts.take_key, (id,), meets_others=True)
+        if found.is_locked:
+            # That took its time, and once is enough.
+            locked.update(free.values())
+            break
+    if locked:
+        # Nor may this go on: a server may have undone the whole transaction as it gave up one statement
+        # (innodb_rollback_on_timeout).
+        raise KeysAreLocked(locked)
 
 
-class KeyIsLocked(Exception):
-    """A transaction pushed a key in the moment that it was to be given back in: the marks are to be kept without it."""
+class KeysAreLocked(Exception):
+    """Open transactions may have pushed keys that were to be given back: the marks are to be kept without them."""
+
+    def __init__(self, ids: Collection[int]) -> None:
+        super().__init__(f"the keys of {len(ids)} jobs are locked")
+        self.ids = frozenset(ids)

@@ -126,8 +126,8 @@ class Pick:
                     passed = True
             else:
                 takes.append(row)
-        yield from self._fail(spent, lanes)
-        lost = yield from self._met(takes)
+        lost = yield from self._met([*takes, *spent])
+        yield from self._fail([row for row in spent if row[0] not in lost], lanes)
         takes = [row for row in takes if row[0] not in lost]
         lost |= yield from self._alone(takes, lanes)
         takes = [row for row in takes if row[0] not in lost]

@@ -97,16 +97,14 @@ def _push_keyed(
     texts: Statements, jobs: Sequence[NewJob], now: int, packet: int, step: int, waits: bool
 ) -> Steps[list[str | None]]:
     there: set[keyed.Key] | None = None
+    ids: list[str | None] = [None] * len(jobs)
+    order = list(range(len(jobs)))
     if not any(job.name is not None or job.latest for job in jobs):
         there = yield from _there(texts, jobs)
-        told = yield from _push_together(texts, jobs, now, packet, step, there)
-        if told is not None:
-            return told
+        order = yield from _push_together(texts, jobs, now, packet, step, there, ids)
     # By kind and key, so that no two pushes of the same keys wait for each other; those with names in their own order.
-    order = list(range(len(jobs)))
     if not any(job.name is not None for job in jobs):
         order.sort(key=lambda nth: (jobs[nth].kind, jobs[nth].key or b"", nth))
-    ids: list[str | None] = [None] * len(jobs)
     for nth in order:
         job = jobs[nth]
         # One that wasn't there before is what the server has locked.
@@ -159,9 +157,16 @@ def _there(texts: Statements, jobs: Sequence[NewJob]) -> Steps[set[keyed.Key]]:
 
 
 def _push_together(
-    texts: Statements, jobs: Sequence[NewJob], now: int, packet: int, step: int, there: set[keyed.Key]
-) -> Steps[list[str | None] | None]:
-    """Inserts those whose keys don't wait, as a set; None where one of them came to wait just then."""
+    texts: Statements,
+    jobs: Sequence[NewJob],
+    now: int,
+    packet: int,
+    step: int,
+    there: set[keyed.Key],
+    ids: list[str | None],
+) -> Steps[list[int]]:
+    """Inserts those whose keys don't wait, as sets, and notes their ids; answers the places of those that are left, as
+    one of them came to wait just then."""
     new: list[int] = []
     taken = set(there)
     for nth, job in enumerate(jobs):
@@ -170,20 +175,19 @@ def _push_together(
                 continue
             taken.add((job.kind, job.key))
         new.append(nth)
-    ids: list[str | None] = [None] * len(jobs)
     at = 0
     for some_rows in _fitting([_row(jobs[nth], now) for nth in new], packet):
         # In the order that they were given in, as jobs that are due at once are claimed by their ids.
         text = texts.insert_keyed + ", ".join([_brackets(len(some_rows[0]))] * len(some_rows))
-        found = yield Step(text, tuple(value for row in some_rows for value in row), meets_others=at == 0)
+        found = yield Step(text, tuple(value for row in some_rows for value in row), meets_others=True)
         if found.is_duplicate:
-            return None
+            return new[at:]
         if found.is_locked:
             raise KeyIsOpen
         for place in range(len(some_rows)):
             ids[new[at + place]] = str(found.id + place * step)
         at += len(some_rows)
-    return ids
+    return []
 
 
 def _row(job: NewJob, now: int) -> tuple[object, ...]:
@@ -249,7 +253,10 @@ def _lock(texts: Statements, ids: Sequence[int]) -> Steps[None]:
 
 def _move(texts: Statements, job: NewJob, id: int, now: int, waits: bool) -> Steps[str | None]:
     """Gives the job that waits the new one's time; None where it waits no more."""
-    rows: Sequence[Sequence[Any]] = (yield Step(texts.waiting_now, (id, job.key))).rows
+    found = yield Step(texts.waiting_now, (id, job.key), meets_others=True)
+    if found.is_locked:
+        raise KeyIsOpen
+    rows: Sequence[Sequence[Any]] = found.rows
     if not rows:
         return None
     _, had, first, alone, state = rows[0]

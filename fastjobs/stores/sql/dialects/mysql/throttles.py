@@ -24,44 +24,55 @@ _PATIENCE = 10
 _T = TypeVar("_T")
 
 
-async def take(link: Link, texts: Statements, asked: Sequence[Throttled], now: int) -> list[Places]:
-    """Takes up to so many places of each, or finds by a read alone that none is free."""
+async def take(
+    link: Link, texts: Statements, schema: str | None, asked: Sequence[Throttled], now: int
+) -> list[Places]:
+    """Takes up to so many places of each, or finds by a read alone that none is free.
+
+    `schema` is the database of the tables, None for the connection's.
+    """
     nothing = await link.ask(_look(texts, asked, now))
     if nothing is not None:
         return nothing
     return await _counted(
         link,
         texts,
+        schema,
         {(each.name, each.key) for each in asked},
         lambda: link.transact(_take(texts, asked, now)),
     )
 
 
-async def settle(link: Link, texts: Statements, started: Sequence[tuple[Places, int, int]]) -> None:
+async def settle(
+    link: Link, texts: Statements, schema: str | None, started: Sequence[tuple[Places, int, int]]
+) -> None:
     """Says of each of these places how many started, and when; the rest are free again."""
     await _counted(
         link,
         texts,
+        schema,
         {(each.name, each.key) for each, _, _ in started},
         lambda: link.transact(_settle(texts, started)),
     )
 
 
 async def _counted(
-    link: Link, texts: Statements, keys: set[tuple[str, str]], work: Callable[[], Awaitable[_T]]
+    link: Link,
+    texts: Statements,
+    schema: str | None,
+    keys: set[tuple[str, str]],
+    work: Callable[[], Awaitable[_T]],
 ) -> _T:
     """Does the work while nobody else counts these. In one order, so that no two wait for each other."""
-    names = sorted(f"fastjobs {blake2b(_text(link, key), digest_size=20).hexdigest()}" for key in keys)
+    # A server has one set of such locks for all its databases. To fold a name has no two locks for one database.
+    home = (schema or link.greeting.database).casefold()
+    texts_of = ("\0".join((home, *key)).encode() for key in keys)
+    names = sorted(f"fastjobs {blake2b(each, digest_size=20).hexdigest()}" for each in texts_of)
     try:
         await link.ask(_lock(texts, names))
         return await work()
     finally:
         await link.ask(_unlock(texts, names))
-
-
-def _text(link: Link, key: tuple[str, str]) -> bytes:
-    # A server has one set of such locks for all its databases.
-    return "\0".join((link.greeting.database, *key)).encode()
 
 
 def _lock(texts: Statements, names: Sequence[str]) -> Steps[None]:
