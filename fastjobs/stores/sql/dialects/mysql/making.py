@@ -79,16 +79,18 @@ def tell(error: DBAPIError, tables: Tables, *, does: Literal["read", "make"]) ->
     """Raises a StoreError where the error says why the tables can't be read or made."""
     number = code(error)
     if number in FORBIDDEN and does == "read":
-        raise StoreError(
-            f"the database's user may not read the queue's tables {tables.prefix}*{_where(tables)}: GRANT it SELECT,"
-            " INSERT, UPDATE and DELETE on them"
-        ) from error
+        text = (
+            f"the database's user may not read the queue's tables {tables.prefix}*: GRANT it SELECT, INSERT, UPDATE and"
+            " DELETE on them"
+        )
+        raise StoreError(_or_none(tables, text)) from error
     if number in FORBIDDEN:
-        raise StoreError(
-            f"the queue's tables {tables.prefix}* are missing or old, and the database's user may not make them"
-            f"{_where(tables)}: GRANT it CREATE, ALTER and INDEX on the database, open the store once as a user who may"
-            ", or have someone run what `fastjobs schema` prints"
-        ) from error
+        text = (
+            f"the queue's tables {tables.prefix}* are missing or old, and the database's user may not make them: GRANT"
+            " it CREATE, ALTER and INDEX on the database, open the store once as a user who may, or have someone run what"
+            " `fastjobs schema` prints"
+        )
+        raise StoreError(_or_none(tables, text)) from error
     if number == _UNKNOWN_DATABASE:
         raise StoreError(
             f"the server has no database {tables.schema!r}, and the queue makes none: CREATE DATABASE {tables.schema},"
@@ -98,9 +100,9 @@ def tell(error: DBAPIError, tables: Tables, *, does: Literal["read", "make"]) ->
         raise _foreign(tables, str(error.orig)) from error
 
 
-def _where(tables: Tables) -> str:
+def _or_none(tables: Tables, text: str) -> str:
     # To a user without rights on it, a server says of a database that isn't there the same as of one that is.
-    return f" in the database {tables.schema!r}, if there is one" if tables.schema else ""
+    return f"{text}. Or there is no database {tables.schema!r}" if tables.schema else text
 
 
 def _check(connection: Connection, tables: Tables, table: Table) -> None:
