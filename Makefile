@@ -11,8 +11,10 @@ LOWEST := .venv-lowest
 BENCH := .venv-bench
 SERVERS := .venv-servers
 DOCS := .venv-docs
-# Over all cores, a class at a time: half of a test is a wait for a disk or a process. SPREAD= has them one by one.
-SPREAD := -n auto --dist loadscope
+# A class at a time, over half as many processes again as there are cores: half of a test is a wait for a disk, a server
+# or a process. SPREAD= has them one by one.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+SPREAD := -n $(shell expr $(CORES) + $(CORES) / 2) --dist loadscope
 EXTRAS := sqlite,postgres,mysql,fastapi,otel,prometheus
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 

@@ -87,8 +87,8 @@ def tell(error: DBAPIError, tables: Tables, *, does: Literal["read", "make"]) ->
     if number in FORBIDDEN:
         text = (
             f"the queue's tables {tables.prefix}* are missing or old, and the database's user may not make them: GRANT"
-            " it CREATE, ALTER and INDEX on the database, open the store once as a user who may, or have someone run what"
-            " `fastjobs schema` prints"
+            " it CREATE, ALTER and INDEX on the database, open the store once as a user who may, or have someone run"
+            " what `fastjobs schema` prints"
         )
         raise StoreError(_or_none(tables, text)) from error
     if number == _UNKNOWN_DATABASE:
