@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 from fastjobs.core.claiming import Claimable
 from fastjobs.core.exhausted import exhausted_text
 from fastjobs.core.job import Job, NewJob
-from fastjobs.core.marks import Done, GiveBack, Kept, TryAgain
+from fastjobs.core.marks import Done, Extend, GiveBack, Kept, TryAgain
 from fastjobs.core.text import kept_text
 from fastjobs.stores.sql import operations
 from fastjobs.stores.sql.server.floors import Floors
@@ -77,6 +77,18 @@ async def test_claims_of_many_connections_never_share_a_job(database: Database, 
             await connection.close()
     got += (await hot.claim(of("mail"), of("photo"), limit=1000)).jobs
     assert sorted(int(job.payload) for job in got) == list(range(1000))
+
+
+async def test_a_job_that_is_extended_as_its_hold_ends_is_counted(hot: Hot, other: Hot) -> None:
+    await hot.push("1", "2")
+    (job,) = (await hot.claim(of(at_once=1))).jobs
+    async with other.connection.transaction():
+        other.now = NOW + HOLD - 1
+        assert await other.mark(Extend(job.id, job.claim, HOLD)) == [Kept.YES]
+        hot.now = NOW + HOLD + 1
+        assert (await hot.claim(of(at_once=1))).jobs == []
+        assert (await hot.claim(of(at_once=1), of("photo"))).jobs == []
+    assert (await hot.claim(of(at_once=1))).jobs == []
 
 
 @pytest.mark.parametrize("kinds", [(of(),), (of(), of("photo"))], ids=["of one kind", "of two"])

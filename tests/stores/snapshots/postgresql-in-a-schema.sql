@@ -213,7 +213,7 @@ BEGIN
         AND (
           SELECT j.id FROM "own"."fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 0 AND j.run_at >= p_floors[a.term]
             AND j.run_at <= p_now ORDER BY j.run_at, j.id LIMIT 1) IS NOT NULL
-        AND p_at_once[a.term] > (SELECT count(*) FROM "own"."fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now));
+        AND p_at_once[a.term] > (SELECT count(*) FROM "own"."fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now - 5000000));
     v_locked := ARRAY(
       SELECT k.kind FROM "own"."fastjobs_kinds" k WHERE k.kind = ANY (v_wanted) AND k.held_until <= p_now AND k.paused = 0
       ORDER BY k.kind FOR UPDATE SKIP LOCKED);
@@ -269,7 +269,7 @@ BEGIN
         v_term := v_some_terms[1];
         v_room := NULL;
         IF p_at_once[v_term] IS NOT NULL THEN
-          v_room := p_at_once[v_term] - (SELECT count(*) FROM "own"."fastjobs_jobs" j WHERE j.kind = v_some[1] AND j.state = 1 AND j.held_until > p_now);
+          v_room := p_at_once[v_term] - (SELECT count(*) FROM "own"."fastjobs_jobs" j WHERE j.kind = v_some[1] AND j.state = 1 AND j.held_until > p_now - 5000000);
         END IF;
         SELECT array_agg(t.ctid), count(*) FILTER (WHERE t.lost > 0 OR NOT p_ahead_ok[v_term]),
           count(*) FILTER (WHERE t.attempts >= p_attempts[v_term]), bool_or(t.alone_key IS NOT NULL)
@@ -286,7 +286,7 @@ BEGIN
         WITH k AS MATERIALIZED (
           SELECT a.kind, a.term, p_floors[a.term] AS floor,
             greatest(least(v_left, v_rooms[a.term], CASE WHEN NOT p_ahead_ok[a.term] THEN v_free END,
-              CASE WHEN p_at_once[a.term] IS NOT NULL THEN p_at_once[a.term] - (SELECT count(*) FROM "own"."fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now) END), 0) AS room
+              CASE WHEN p_at_once[a.term] IS NOT NULL THEN p_at_once[a.term] - (SELECT count(*) FROM "own"."fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now - 5000000) END), 0) AS room
           FROM unnest(v_some, v_some_terms) a(kind, term)
         ), heads AS MATERIALIZED (
           SELECT k.kind, k.term, k.room, h.run_at, h.id FROM k CROSS JOIN LATERAL (
@@ -485,7 +485,7 @@ BEGIN
         ORDER BY j.run_at, j.id LIMIT 1) f
       WHERE (k.paused IS NULL OR k.paused = 0) AND CASE
         WHEN p_at_once[coalesce(array_position(p_kinds, a.kind), v_last)] IS NULL THEN true
-        ELSE p_at_once[coalesce(array_position(p_kinds, a.kind), v_last)] > (SELECT count(*) FROM "own"."fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now) END;
+        ELSE p_at_once[coalesce(array_position(p_kinds, a.kind), v_last)] > (SELECT count(*) FROM "own"."fastjobs_jobs" j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now - 5000000) END;
     END IF;
   END IF;
   o_what := 2;

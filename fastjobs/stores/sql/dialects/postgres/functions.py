@@ -25,6 +25,8 @@ _ROUNDS = 8
 """How often a claim looks for others in place of jobs it passed over, before it's to be asked again."""
 _BEHIND = 100
 """How many due jobs of a kind are looked at for more to park, where a claim met one whose key another has."""
+_EXTENDING = 5_000_000
+"""Microseconds in which a mark is certainly kept or not."""
 _PATIENT_ROUNDS = 4
 """After so many a claim leaves out the kinds whose jobs it parked: those that stand behind have their turn, too."""
 
@@ -118,12 +120,10 @@ def claim(tables: Tables) -> Function:
     # What may be taken of a kind that's walked: with no worker free, only what needs none, and what is failed anyway.
     of_one = "(v_free > 0 OR j.lost = 0 OR j.attempts >= p_attempts[v_term])"
     of_each = "(v_free > 0 OR j.lost = 0 OR j.attempts >= p_attempts[k.term])"
-    held_of_some = (
-        f"(SELECT count(*) FROM {jobs} j WHERE j.kind = v_some[1] AND j.state = 1 AND j.held_until > p_now)"
-    )
-    held_of_a = (
-        f"(SELECT count(*) FROM {jobs} j WHERE j.kind = a.kind AND j.state = 1 AND j.held_until > p_now)"
-    )
+    # Those whose holds have just run out and that nobody could have wait again are someone's who may be extending them.
+    is_held = f"j.state = 1 AND j.held_until > p_now - {int(_EXTENDING)}"
+    held_of_some = f"(SELECT count(*) FROM {jobs} j WHERE j.kind = v_some[1] AND {is_held})"
+    held_of_a = f"(SELECT count(*) FROM {jobs} j WHERE j.kind = a.kind AND {is_held})"
     return pinned(
         name,
         f"""CREATE FUNCTION {name}(
