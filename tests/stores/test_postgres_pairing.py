@@ -10,10 +10,13 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
 
 from fastjobs.core.claiming import Claimable, Claimed
 from fastjobs.core.job import Job, NewJob
 from fastjobs.core.marks import Done, Extend, Fail, GiveBack, Kept, Mark, TryAgain
+from fastjobs.store import Ender
 from fastjobs.stores.sql.dialects.postgres.database import Postgres
 from fastjobs.stores.sql.dialects.postgres.links import Link
 from fastjobs.stores.sql.server import gathering, on_loop, pairing
@@ -333,6 +336,28 @@ async def test_a_claim_that_waits_for_a_key_keeps_none_that_a_mark_has_freed(
         other.rollback()
     assert await marked == [Kept.YES]
     assert [each.payload for each in (await claimed).jobs] == [y.decode()]
+
+
+async def test_a_job_that_is_parked_as_the_transaction_commits_that_did_the_one_before_is_woken(
+    store: SQLStore, postgres_database: Database
+) -> None:
+    key = b"k" * 32
+    await _push(store, "1", key=key)
+    (first,) = await _claim(store)
+    await _push(store, "2", key=key)
+    async with asyncio.timeout(20):
+        with psycopg.connect(postgres_database.url()) as claim:
+            # As a claim does that found the first one held, and hasn't committed yet.
+            claim.execute("SELECT FROM fastjobs_slots FOR UPDATE")
+            claim.execute("UPDATE fastjobs_jobs SET state = 2 WHERE payload = '2'")
+            engine = create_async_engine(postgres_database.url("asyncpg"), poolclass=NullPool)
+            async with engine.begin() as tx:
+                assert await cast("Ender", store.done_within(tx, first)).done()
+            await until_blocked(postgres_database)
+            claim.commit()
+        while not (jobs := await _claim(store)):
+            await asyncio.sleep(0.01)
+    assert [job.payload for job in jobs] == ["2"]
 
 
 # A push and the claim beside it.

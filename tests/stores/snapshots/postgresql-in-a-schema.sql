@@ -131,6 +131,15 @@ BEGIN
   RETURN cardinality(v_ids);
 END $$;
 
+CREATE FUNCTION "own"."fastjobs_promote_freed_1"(p_kinds text[], p_keys bytea[]) RETURNS integer LANGUAGE plpgsql VOLATILE
+  SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
+BEGIN
+  PERFORM 1 FROM (SELECT DISTINCT u.kind, u.key FROM unnest(p_kinds, p_keys) u(kind, key)) a
+  JOIN "own"."fastjobs_slots" s ON s.kind = a.kind AND s.alone_key = a.key
+  ORDER BY s.kind, s.alone_key FOR UPDATE OF s;
+  RETURN "own"."fastjobs_promote_1"(p_kinds, p_keys);
+END $$;
+
 CREATE FUNCTION "own"."fastjobs_keep_names_1"(p_names text[], p_keeps bigint[], p_now bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -1016,7 +1025,7 @@ WITH m AS MATERIALIZED (SELECT * FROM "own"."fastjobs_mark_1"($1::bigint[], $2::
 SELECT "own"."fastjobs_push_1"($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::boolean[], $7::bigint[], $8::boolean[], $9::text[], $10::bigint[], $11::bigint, $12::integer, $13::text);
 
 -- promote
-SELECT "own"."fastjobs_promote_1"($1::text[], $2::bytea[]);
+SELECT "own"."fastjobs_promote_freed_1"($1::text[], $2::bytea[]);
 
 -- sweep
 SELECT "own"."fastjobs_sweep_1"($1::bigint);

@@ -229,7 +229,11 @@ class Postgres:
                 kinds.append(kind)
                 keys.append(key)
         if kinds:
-            ((woken,),) = await link.fetch(self.statements.promote, kinds, keys)
+            try:
+                ((woken,),) = await link.fetch(self.statements.promote, kinds, keys)
+            except BaseException:
+                self._freed.extend(zip(kinds, keys, strict=True))
+                raise
             if woken:
                 self._floors.forget()
 

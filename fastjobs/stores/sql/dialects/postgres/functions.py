@@ -36,6 +36,7 @@ def make_functions(tables: Tables) -> list[Function]:
     return [
         exhausted(tables),
         keyed_functions.promote(tables),
+        keyed_functions.promote_freed(tables),
         keyed_functions.keep_names(tables),
         claim(tables),
         mark(tables),

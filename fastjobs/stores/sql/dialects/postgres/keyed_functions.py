@@ -42,6 +42,26 @@ END $$""",
     )
 
 
+def promote_freed(tables: Tables) -> Function:
+    """As `promote`, for keys whose slots were left where they are. A claim that still found one had, and has not
+    committed yet, is waited for: whom it parks nobody would wake."""
+    schema = f'"{tables.schema}".' if tables.schema else ""
+    name = f'{schema}"{tables.prefix}promote_freed_{int(VERSION)}"'
+    promote = f'{schema}"{tables.prefix}promote_{int(VERSION)}"'
+    slots = f'{schema}"{tables.slots.name}"'
+    return pinned(
+        name,
+        f"""CREATE FUNCTION {name}(p_kinds text[], p_keys bytea[]) RETURNS integer LANGUAGE plpgsql VOLATILE
+  {{nested}} {{once}} AS $$
+BEGIN
+  PERFORM 1 FROM (SELECT DISTINCT u.kind, u.key FROM unnest(p_kinds, p_keys) u(kind, key)) a
+  JOIN {slots} s ON s.kind = a.kind AND s.alone_key = a.key
+  ORDER BY s.kind, s.alone_key FOR UPDATE OF s;
+  RETURN {promote}(p_kinds, p_keys);
+END $$""",
+    )
+
+
 def keep_names(tables: Tables) -> Function:
     """Keeps names of jobs that have ended taken for as long as each was to be."""
     schema = f'"{tables.schema}".' if tables.schema else ""

@@ -53,7 +53,7 @@ class Statements:
     push_keyed: str
     """See `keyed_functions.push`."""
     promote: str
-    """kinds, keys -> how many were woken"""
+    """kinds, keys -> how many were woken. See `keyed_functions.promote_freed`."""
     sweep: str
     """now -> how many were woken"""
     prune: str
@@ -80,7 +80,7 @@ def make_statements(tables: Tables) -> Statements:
     )
     push_keyed, promote, sweep, prune = (
         f'{schema}"{tables.prefix}push_{int(VERSION)}"',
-        f'{schema}"{tables.prefix}promote_{int(VERSION)}"',
+        f'{schema}"{tables.prefix}promote_freed_{int(VERSION)}"',
         f'{schema}"{tables.prefix}sweep_{int(VERSION)}"',
         f'{schema}"{tables.prefix}prune_{int(VERSION)}"',
     )
