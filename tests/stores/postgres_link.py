@@ -46,7 +46,7 @@ class Hot:
     def __init__(self, connection: asyncpg.Connection[Any], tables: Tables | None = None) -> None:
         self.connection = connection
         self.statements: Statements = make_statements(tables or make_tables())
-        self.kinds = make_kinds(tables or make_tables(), self.statements)
+        self.kinds = make_kinds(self.statements)
         self.floors = Floors()
         self.now = NOW
         self.met = 0

@@ -8,42 +8,25 @@ whoever meets such a row nevertheless goes on without it, and tries again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic
 
-from sqlalchemy import Connection, Engine
-
-from fastjobs.stores.sql.known_kinds import new_kinds
-from fastjobs.stores.sql.server.aside import aside
 from fastjobs.stores.sql.server.link import L
-from fastjobs.stores.sql.tables import Tables
 
 _AGAIN = 1_000_000
 """Microseconds until a row that someone's transaction kept from being noted is tried again."""
 
 
-class Ways(Generic[L]):
-    """How rows of kinds are written in one database. Those that are there are left as they are."""
-
-    async def insert(self, link: L, kinds: Sequence[str], now: int) -> None:
-        """Inserts them by a link; an error that is `link.is_locked_out` where another's transaction has one."""
-        raise NotImplementedError
-
-    def insert_within(self, connection: Connection, kinds: Sequence[str], now: int) -> None:
-        """Inserts them through a connection of SQLAlchemy's, in its transaction."""
-        raise NotImplementedError
-
-    def hurry(self, connection: Connection) -> None:
-        """Has that transaction wait for no lock for long."""
-        raise NotImplementedError
+Insert = Callable[[L, Sequence[str], int], Awaitable[object]]
+"""Inserts the rows of these kinds by a link, at this time, and leaves those that are there as they are. It raises what
+`link.is_locked_out` tells, where another's transaction has one."""
 
 
 class Kinds(Generic[L]):
     """Which kinds have a row, as far as this process knows, for one store."""
 
-    def __init__(self, tables: Tables, ways: Ways[L]) -> None:
-        self._tables = tables
-        self._ways = ways
+    def __init__(self, insert: Insert[L]) -> None:
+        self._insert = insert
         self._lock = threading.Lock()
         self._known: set[str] = set()
         self._owed: dict[str, int] = {}
@@ -73,7 +56,7 @@ class Kinds(Generic[L]):
 
     async def _noted(self, link: L, kinds: list[str], now: int) -> bool:
         try:
-            await self._ways.insert(link, kinds, now)
+            await self._insert(link, kinds, now)
         except Exception as error:
             if not link.is_locked_out(error):
                 raise
@@ -99,18 +82,3 @@ class Kinds(Generic[L]):
         """These have a row, and it's committed."""
         with self._lock:
             self._known.update(kinds)
-
-    def note_within(self, engine: Engine, connection: Connection, kinds: Sequence[str], now: int) -> None:
-        """The same for a push through this connection of the app's, where SQLAlchemy may do I/O."""
-        unknown = [kind for kind in kinds if kind not in self._known]
-        new = new_kinds(connection, self._tables, unknown) if unknown else []
-        if not new:
-            return
-        # A row in the app's transaction is what others wait for until it ends; and at REPEATABLE READ one that came
-        # after its first statement is a serialization failure of the app's.
-        ways = self._ways
-        if aside(engine, connection, lambda other: ways.insert_within(other, new, now), ways.hurry):
-            with self._lock:
-                self._known.update(new)
-        else:
-            ways.insert_within(connection, new, now)

@@ -125,7 +125,7 @@ class MySQL:
             engine, tables, migrate=migrate, name_of=name_of, hurry=hurry, makes_within=False
         )
         self._clock = ServerClock(clock)
-        self._kinds = make_kinds(tables)
+        self._kinds = make_kinds(self.statements)
         self.beside = Beside(engine, self._kinds, self._read)
         self._floors = Floors()
         self._freed: deque[keyed.Key] = deque()

@@ -15,6 +15,7 @@ from fastjobs.core.job import NewJob
 from fastjobs.stores.sql.dialects.mysql import keyed
 from fastjobs.stores.sql.dialects.mysql import push as pushing
 from fastjobs.stores.sql.dialects.mysql.beside import Beside
+from fastjobs.stores.sql.dialects.mysql.kinds import inserted
 from fastjobs.stores.sql.dialects.mysql.statements import Statements, make_statements
 from fastjobs.stores.sql.dialects.mysql.steps import Step, Steps, seen_now, through
 from fastjobs.stores.sql.dialects.postgres.keyed import Ended
@@ -130,8 +131,6 @@ def _note(texts: Statements, kinds: set[str], now: int, beside: Beside) -> Steps
     wanted = beside.kinds.unknown(kinds)
     if not wanted:
         return
-    rows = ", ".join(["(%s, %s)"] * len(wanted))
-    values = tuple(value for kind in wanted for value in (kind, now))
-    text = texts.new_kinds + rows + texts.new_kinds_end
-    if not (yield Step(text, values, meets_others=True, where="committed")).is_locked:
+    insert = inserted(texts, wanted, now)._replace(meets_others=True, where="committed")
+    if not (yield insert).is_locked:
         beside.kinds.are_there(wanted)

@@ -25,7 +25,7 @@ from fastjobs.store import Cancelled, Places, Run, Throttled
 from fastjobs.stores.sql import forks, values
 from fastjobs.stores.sql.dialects.postgres import acting, marks, push, schedules, throttles
 from fastjobs.stores.sql.dialects.postgres import claim as claiming
-from fastjobs.stores.sql.dialects.postgres.kinds import make_kinds
+from fastjobs.stores.sql.dialects.postgres.kinds import make_kinds, note_within
 from fastjobs.stores.sql.dialects.postgres.links import Link, is_locked_out
 from fastjobs.stores.sql.dialects.postgres.listening import Listening
 from fastjobs.stores.sql.dialects.postgres.notifying import Notifier
@@ -146,7 +146,7 @@ class Postgres:
             makes_within=True,
         )
         self._clock = ServerClock(clock)
-        self._kinds = make_kinds(tables, self.statements)
+        self._kinds = make_kinds(self.statements)
         self._floors = Floors()
         self._freed: deque[tuple[str, bytes]] = deque()
         """Keys whose jobs have ended in a transaction of the app's, for which others may have parked meanwhile."""
@@ -391,7 +391,7 @@ class Postgres:
         if self._clock.is_due():
             self._clock.measure_sync(lambda: connection.execute(_CLOCK).scalar_one())
         self._presence.see_within(connection)
-        self._kinds.note_within(self._engine, connection, kinds, self.now())
+        note_within(self._kinds, self._tables, self._engine, connection, kinds, self.now())
 
     def tell(self, connection: Connection) -> Callable[[], None] | None:
         """What is to be called after the commit, from any thread, so that other instances hear of the push."""
