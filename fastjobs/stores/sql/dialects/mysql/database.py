@@ -35,6 +35,7 @@ from fastjobs.stores.sql.dialects.mysql.steps import Found, Step, Steps, aside
 from fastjobs.stores.sql.server.clock import ServerClock
 from fastjobs.stores.sql.server.floors import Floors
 from fastjobs.stores.sql.server.gathering import Gathering
+from fastjobs.stores.sql.server.here import Here
 from fastjobs.stores.sql.server.keyed_pushes import KeyedPushes
 from fastjobs.stores.sql.server.on_loop import OnLoop, in_turn
 from fastjobs.stores.sql.server.pairing import Pairing
@@ -48,14 +49,15 @@ _inherited: list[object] = []
 """What a fork gave this process of its parent's. To let it go would end connections that the parent has."""
 
 
-class _Here:
+class _Here(Here[Link]):
     """What the store has on one loop."""
 
     def __init__(self, database: MySQL, open_link: Callable[[], Awaitable[Link]], clock: ServerClock) -> None:
-        self.on_loop: OnLoop[Link] = OnLoop(open_link, clock, set())
+        on_loop: OnLoop[Link] = OnLoop(open_link, clock, set())
         # A push may come to wait for an open transaction that pushes the same key, for a second or two: no other call
         # is to wait with it.
         self.apart: OnLoop[Link] = OnLoop(open_link, clock, set(), links=1)
+        super().__init__(on_loop, self.apart)
         self.gathering: Gathering[Link] = Gathering(self.on_loop, database.send)
         self.keyed: KeyedPushes[Link] = KeyedPushes(self.apart, database.send, _is_open)
         self.pairing: Pairing[Link] = Pairing(
@@ -67,35 +69,6 @@ class _Here:
             undo=lambda claimed: database.give_back(self, claimed),
         )
         self.listening = Listening(self.on_loop, database.statements)
-        self._ready: asyncio.Task[None] | None = None
-        self._waiting = 0
-
-    async def ready(self, prepare: Callable[[Link], Awaitable[None]]) -> None:
-        """Sees to it that the tables were made or looked at, once for all who ask."""
-        if self._ready is not None and self._ready.done():
-            if not self._ready.cancelled() and self._ready.exception() is None:
-                return
-            self._ready = None
-        await self.on_loop.start()
-        await self.apart.start()
-        if self._ready is None:
-            self._ready = self.on_loop.begin(self.on_loop.call(prepare).run())
-        self._waiting += 1
-        try:
-            await asyncio.shield(self._ready)
-        except asyncio.CancelledError:
-            # One that nobody waits for any more, as the server hangs, must not keep the next from trying anew.
-            if self._waiting == 1 and not self._ready.done():
-                self._ready.cancel()
-                self._ready = None
-            raise
-        finally:
-            self._waiting -= 1
-
-    async def close(self) -> None:
-        """Lets what's under way end, and closes the links."""
-        await self.apart.close()
-        await self.on_loop.close()
 
 
 class MySQL:
@@ -344,7 +317,7 @@ class MySQL:
 
     def tell_soon(self) -> None:
         """Has the others hear, who look for new jobs only, of one that may be claimed again."""
-        self._do(self._here(), lambda link: ring(link, self.statements))
+        self._here().do(lambda link: ring(link, self.statements))
 
     @asynccontextmanager
     async def listen(self, wake: Callable[[], None]) -> AsyncGenerator[None]:
@@ -374,7 +347,7 @@ class MySQL:
             self._freed.append((kind, key))
             for here in self._running():
                 try:
-                    here.on_loop.loop.call_soon_threadsafe(self._do, here, self._promote)
+                    here.on_loop.loop.call_soon_threadsafe(here.do, self._promote)
                 except RuntimeError:
                     continue  # that loop has just been closed
                 return
@@ -409,9 +382,7 @@ class MySQL:
             if found is not None and not found.on_loop.is_closed:
                 return found
             for closed in [each for each in self._heres if each.is_closed()]:
-                gone = self._heres.pop(closed)
-                gone.on_loop.abandon()
-                gone.apart.abandon()
+                self._heres.pop(closed).abandon()
             made = self._heres[loop] = _Here(self, self._open_link, self._clock)
             return made
 
@@ -424,19 +395,14 @@ class MySQL:
         async def give_back(link: Link) -> None:
             await self.send_marks(link, some)
 
-        self._do(here, give_back)
+        here.do(give_back)
 
     def _let_go(self, here: _Here, places: list[Places]) -> None:
         """Gives the places back of a caller that has gone."""
         some = [(each, 0, 0) for each in places if each.slots]
         if some:
             schema = self._tables.schema
-            self._do(here, lambda link: throttles.settle(link, self.statements, schema, some))
-
-    def _do(self, here: _Here, work: Callable[[Link], Awaitable[None]]) -> None:
-        """Does it in a task of the store's own, which nobody waits for."""
-        if not here.on_loop.is_closed:
-            here.on_loop.begin(here.on_loop.call(work).run())
+            here.do(lambda link: throttles.settle(link, self.statements, schema, some))
 
 
 def _is_open(error: BaseException) -> bool:

@@ -34,6 +34,7 @@ from fastjobs.stores.sql.dialects.postgres.statements import make_statements
 from fastjobs.stores.sql.server.clock import ServerClock
 from fastjobs.stores.sql.server.floors import Floors
 from fastjobs.stores.sql.server.gathering import Beside, Gathering
+from fastjobs.stores.sql.server.here import Here
 from fastjobs.stores.sql.server.keyed_pushes import KeyedPushes
 from fastjobs.stores.sql.server.on_loop import OnLoop
 from fastjobs.stores.sql.server.pairing import Pairing
@@ -59,13 +60,13 @@ _inherited: list[object] = []
 """What a fork gave this process of its parent's. To let it go would end connections that the parent has."""
 
 
-class _Here:
+class _Here(Here[Link]):
     """What the store has on one loop."""
 
     def __init__(
         self, database: Postgres, on_loop: OnLoop[Link], open_link: Callable[[], Awaitable[Link]]
     ) -> None:
-        self.on_loop = on_loop
+        super().__init__(on_loop)
         self.notifier = Notifier(on_loop, database.statements.channel)
         self.gathering = Gathering(on_loop, lambda link, jobs: database.send(self, link, jobs))
         self.keyed = KeyedPushes(on_loop, lambda link, jobs: database.send(self, link, jobs), is_locked_out)
@@ -85,29 +86,6 @@ class _Here:
         self.listening = Listening(
             on_loop, open_link, self.notifier.notify, database.statements.channel, database.pids
         )
-        self._ready: asyncio.Task[None] | None = None
-        self._waiting = 0
-
-    async def ready(self, prepare: Callable[[Link], Awaitable[None]]) -> None:
-        """Sees to it that the tables were made or looked at, once for all who ask."""
-        if self._ready is not None and self._ready.done():
-            if not self._ready.cancelled() and self._ready.exception() is None:
-                return
-            self._ready = None
-        await self.on_loop.start()
-        if self._ready is None:
-            self._ready = self.on_loop.begin(self.on_loop.call(prepare).run())
-        self._waiting += 1
-        try:
-            await asyncio.shield(self._ready)
-        except asyncio.CancelledError:
-            # One that nobody waits for any more, as the server hangs, must not keep the next from trying anew.
-            if self._waiting == 1 and not self._ready.done():
-                self._ready.cancel()
-                self._ready = None
-            raise
-        finally:
-            self._waiting -= 1
 
 
 class Postgres:
@@ -175,7 +153,7 @@ class Postgres:
                 self._presence.forget()
                 self._kinds.forget()
         if here is not None:
-            await here.on_loop.close()
+            await here.close()
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
         if not jobs:
@@ -412,7 +390,7 @@ class Postgres:
             self._freed.append((kind, key))
             for here in self._running():
                 try:
-                    here.on_loop.loop.call_soon_threadsafe(self._do, here, self._promote)
+                    here.on_loop.loop.call_soon_threadsafe(here.do, self._promote)
                 except RuntimeError:
                     continue  # that loop has just been closed
                 return
@@ -451,7 +429,7 @@ class Postgres:
             if found is not None and not found.on_loop.is_closed:
                 return found
             for closed in [each for each in self._heres if each.is_closed()]:
-                self._heres.pop(closed).on_loop.abandon()
+                self._heres.pop(closed).abandon()
             on_loop = OnLoop(self._open_link, self._clock, self.pids)
             made = self._heres[loop] = _Here(self, on_loop, self._open_link)
             return made
@@ -466,18 +444,13 @@ class Postgres:
             await marks.mark(link, self.statements, some, self.now())
             self._floors.forget()
 
-        self._do(here, give_back)
+        here.do(give_back)
 
     def _let_go(self, here: _Here, places: list[Places]) -> None:
         """Gives the places back of a caller that has gone."""
         some = [(each, 0, 0) for each in places if each.slots]
         if some:
-            self._do(here, lambda link: throttles.settle(link, self.statements, some))
-
-    def _do(self, here: _Here, work: Callable[[Link], Awaitable[None]]) -> None:
-        """Does it in a task of the store's own, which nobody waits for."""
-        if not here.on_loop.is_closed:
-            here.on_loop.begin(here.on_loop.call(work).run())
+            here.do(lambda link: throttles.settle(link, self.statements, some))
 
 
 def _numbers(text: str | None) -> list[int]:
