@@ -63,10 +63,12 @@ class _Sent:
 def sent(monkeypatch: pytest.MonkeyPatch) -> _Sent:
     sent, original = _Sent(), pushing.push
 
-    async def push(link: Any, statements: Any, jobs: Sequence[NewJob], *more: Any) -> list[str | None]:
+    async def push(
+        link: Any, statements: Any, jobs: Sequence[NewJob], *more: Any, **how: Any
+    ) -> list[str | None]:
         sent.sizes.append(len(jobs))
         sent.asked_by.add(_asked_by.get())
-        return await original(link, statements, jobs, *more)
+        return await original(link, statements, jobs, *more, **how)
 
     monkeypatch.setattr(pushing, "push", push)
     return sent

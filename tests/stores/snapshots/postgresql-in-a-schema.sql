@@ -688,10 +688,10 @@ BEGIN
       OR EXISTS (SELECT 1 FROM "own"."fastjobs_jobs" j WHERE j.name = r.name));
     LOOP
       INSERT INTO "own"."fastjobs_jobs" (
-        kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key, first_push_at, name, keep_name)
+        kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key, name, keep_name)
       VALUES (
         r.kind, r.payload, r.run_at, p_now, r.carried, r.key, r.key, CASE WHEN r.alone THEN r.key END,
-        CASE WHEN r.key IS NOT NULL THEN p_now END, r.name, CASE WHEN r.name IS NOT NULL THEN r.keep END)
+        r.name, CASE WHEN r.name IS NOT NULL THEN r.keep END)
       ON CONFLICT DO NOTHING RETURNING id INTO v_id;
       IF v_id IS NOT NULL THEN
         IF r.name IS NOT NULL THEN
@@ -1020,6 +1020,9 @@ WITH pushed AS (INSERT INTO "own"."fastjobs_jobs" (kind, payload, run_at, create
 
 -- mark_and_claim
 WITH m AS MATERIALIZED (SELECT * FROM "own"."fastjobs_mark_1"($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint)) SELECT 3, NULL::bigint, m.o_missed::text, m.o_busy::text, NULL::bigint, m.o_woke::integer, NULL::bigint, m.o_slots::integer, m.o_stop::text, NULL::text, NULL::boolean FROM m UNION ALL SELECT c.* FROM m CROSS JOIN LATERAL "own"."fastjobs_claim_1"($10::text[], $11::bigint[], $12::integer[], $13::integer[], $14::integer[], $15::integer[], $16::boolean[], $17::bigint[], $18::boolean, CASE WHEN m.o_slots THEN 0 ELSE $19::integer END, $20::integer, $21::boolean, $22::bigint, $23::integer[]) c;
+
+-- push_unique
+WITH short AS MATERIALIZED (SELECT set_config('lock_timeout', $8::text, true)), pushed AS (INSERT INTO "own"."fastjobs_jobs" (kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key) SELECT u.kind, u.payload, u.run_at, $4::bigint, u.carried, u.key, u.key, CASE WHEN u.alone THEN u.key END FROM unnest($1::text[], $2::text[], $3::bigint[], $5::text[], $6::bytea[], $7::boolean[]) WITH ORDINALITY AS u(kind, payload, run_at, carried, key, alone, nth) CROSS JOIN short ORDER BY u.nth ON CONFLICT DO NOTHING RETURNING id, kind, unique_key) SELECT array_agg(id ORDER BY id), CASE WHEN count(*) < cardinality($1::text[]) THEN array_agg(kind ORDER BY id) END, CASE WHEN count(*) < cardinality($1::text[]) THEN array_agg(unique_key ORDER BY id) END, CASE WHEN count(*) > 0 AND $9::text IS NOT NULL THEN pg_notify($9::text, '')::text END FROM pushed;
 
 -- push_keyed
 SELECT "own"."fastjobs_push_1"($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::boolean[], $7::bigint[], $8::boolean[], $9::text[], $10::bigint[], $11::bigint, $12::integer, $13::text);

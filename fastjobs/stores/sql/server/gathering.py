@@ -39,8 +39,12 @@ class Beside(Generic[L]):
 class Gathering(Generic[L]):
     """Gathers pushes. The task that sends a group is nobody's, and there is none while nothing is to be sent."""
 
-    def __init__(self, here: OnLoop[L], send: Send[L]) -> None:
+    def __init__(
+        self, here: OnLoop[L], send: Send[L], *, order: Callable[[NewJob], tuple[str, bytes]] | None = None
+    ) -> None:
+        """`order` sorts those that are sent together, where each call has one job: a call's own keep theirs."""
         self._here = here
+        self._order = order
         self._send = send
         self.beside: Beside[L] | None = None
         """None where no claim goes with its pushes."""
@@ -177,6 +181,9 @@ class Gathering(Generic[L]):
             if member.is_wanted():
                 group.append(member)
                 count += len(member.asks)
+        order = self._order
+        if order is not None and count == len(group) > 1:
+            group.sort(key=lambda member: order(member.asks[0]))
         return group
 
 

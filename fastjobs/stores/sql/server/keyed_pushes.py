@@ -26,12 +26,19 @@ class KeyedPushes(Generic[L]):
     """The pushes with keys and names of one loop: they gather as others do, apart from those."""
 
     def __init__(
-        self, here: OnLoop[L], send: Send[L], is_locked_out: Callable[[BaseException], bool]
+        self,
+        here: OnLoop[L],
+        send: Send[L],
+        is_locked_out: Callable[[BaseException], bool],
+        *,
+        again: Send[L] | None = None,
     ) -> None:
+        """`again` sends what was locked out, where that isn't to be as it was sent before."""
         self._here = here
         self._is_locked_out = is_locked_out
-        self._send = send
-        self._gathering = Gathering(here, send)
+        self._again = again or send
+        # Two that push the same keys have them in the same order then, and neither waits for what the other will have.
+        self._gathering = Gathering(here, send, order=lambda job: (job.kind, job.key or b""))
         self._turn = asyncio.Semaphore(1)
 
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
@@ -47,7 +54,7 @@ class KeyedPushes(Generic[L]):
             pause = min(pause * 2, _LONGEST_PAUSE)
             async with self._turn:
                 try:
-                    return await self._here.use(lambda link: self._send(link, jobs))
+                    return await self._here.use(lambda link: self._again(link, jobs))
                 except Exception as error:
                     if not self._is_locked_out(error):
                         raise

@@ -69,7 +69,12 @@ class _Here(Here[Link]):
         super().__init__(on_loop)
         self.notifier = Notifier(on_loop, database.statements.channel)
         self.gathering = Gathering(on_loop, lambda link, jobs: database.send(self, link, jobs))
-        self.keyed = KeyedPushes(on_loop, lambda link, jobs: database.send(self, link, jobs), is_locked_out)
+        self.keyed = KeyedPushes(
+            on_loop,
+            lambda link, jobs: database.send(self, link, jobs, sorts=False),
+            is_locked_out,
+            again=lambda link, jobs: database.send(self, link, jobs),
+        )
         self.pairing = Pairing(
             on_loop,
             self.gathering,
@@ -161,10 +166,12 @@ class Postgres:
         here = await self._ready()
         return await (here.keyed if values.has_keys(jobs) else here.gathering).push(jobs)
 
-    async def send(self, here: _Here, link: Link, jobs: Sequence[NewJob]) -> list[str | None]:
+    async def send(
+        self, here: _Here, link: Link, jobs: Sequence[NewJob], *, sorts: bool = True
+    ) -> list[str | None]:
         """Sends one statement's worth of jobs."""
         now, notify = self.now(), here.notifier.is_time()
-        ids = await push.push(link, self.statements, jobs, now, notify, self._kinds)
+        ids = await push.push(link, self.statements, jobs, now, notify, self._kinds, sorts=sorts)
         self._see_due(jobs, now)
         if not notify:
             here.notifier.soon()

@@ -127,10 +127,10 @@ BEGIN
       OR EXISTS (SELECT 1 FROM {jobs} j WHERE j.name = r.name));
     LOOP
       INSERT INTO {jobs} (
-        kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key, first_push_at, name, keep_name)
+        kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key, name, keep_name)
       VALUES (
         r.kind, r.payload, r.run_at, p_now, r.carried, r.key, r.key, CASE WHEN r.alone THEN r.key END,
-        CASE WHEN r.key IS NOT NULL THEN p_now END, r.name, CASE WHEN r.name IS NOT NULL THEN r.keep END)
+        r.name, CASE WHEN r.name IS NOT NULL THEN r.keep END)
       ON CONFLICT DO NOTHING RETURNING id INTO v_id;
       IF v_id IS NOT NULL THEN
         IF r.name IS NOT NULL THEN

@@ -50,6 +50,9 @@ class Statements:
     mark_and_claim: str
     """What `mark` takes, then what `claim` takes -> a row of BESIDE, then what `claim` answers. Where the marks have
     locked slots the claim is of nothing, as it may wait for others'."""
+    push_unique: str
+    """kinds, payloads, run_ats, now, carried, keys, one_at_a_time, milliseconds to wait for another, channel or none ->
+    ids of those that are new, in the order of the jobs; their kinds and keys, where not all are new"""
     push_keyed: str
     """See `keyed_functions.push`."""
     promote: str
@@ -164,6 +167,20 @@ def make_statements(tables: Tables) -> Statements:
             " $13::integer[], $14::integer[], $15::integer[], $16::boolean[], $17::bigint[], $18::boolean,"
             " CASE WHEN m.o_slots THEN 0 ELSE $19::integer END, $20::integer, $21::boolean, $22::bigint,"
             " $23::integer[]) c"
+        ),
+        # A lock's time is set before the first row is inserted, as they're sorted. The keys are answered where not all
+        # of the jobs are new.
+        push_unique=(
+            "WITH short AS MATERIALIZED (SELECT set_config('lock_timeout', $8::text, true)), pushed AS ("
+            f"INSERT INTO {jobs} (kind, payload, run_at, created_at, carried, own_key, unique_key, alone_key)"
+            " SELECT u.kind, u.payload, u.run_at, $4::bigint, u.carried, u.key, u.key, CASE WHEN u.alone THEN u.key END"
+            " FROM unnest($1::text[], $2::text[], $3::bigint[], $5::text[], $6::bytea[], $7::boolean[])"
+            " WITH ORDINALITY AS u(kind, payload, run_at, carried, key, alone, nth) CROSS JOIN short"
+            " ORDER BY u.nth ON CONFLICT DO NOTHING RETURNING id, kind, unique_key)"
+            " SELECT array_agg(id ORDER BY id),"
+            " CASE WHEN count(*) < cardinality($1::text[]) THEN array_agg(kind ORDER BY id) END,"
+            " CASE WHEN count(*) < cardinality($1::text[]) THEN array_agg(unique_key ORDER BY id) END,"
+            " CASE WHEN count(*) > 0 AND $9::text IS NOT NULL THEN pg_notify($9::text, '')::text END FROM pushed"
         ),
         push_keyed=(
             f"SELECT {push_keyed}($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::boolean[],"
