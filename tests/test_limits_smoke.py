@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.databases.postgres import Database
 from tests.soak.history import Claim, Fault, History, Left, Marked
 from tests.soak.indexed import Indexed
+from tests.soak.limits_app import prepare
 from tests.soak.limits_checking import Spans, Told, check, freed, fullest, lost, most_at_once
+from tests.soak.limits_stores import CAUGHT_BY, break_database
 
 ROOT = Path(__file__).parent.parent
 SECOND = 1_000_000_000
@@ -40,6 +44,33 @@ def test_a_limit_that_is_taken_out_is_missed(control: str) -> None:
     ran = hammered(f"--seconds 0.5 --processes 3 --kills 0 --control {control}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "the control was caught" in ran.stdout
+
+
+@pytest.mark.parametrize("control", CAUGHT_BY)
+def test_each_control_finds_what_it_takes_out_of_the_functions(
+    control: str, postgres_database: Database
+) -> None:
+    asyncio.run(prepare(postgres_database.url("asyncpg")))
+    break_database(control, postgres_database.url(), None)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "made"),
+    [
+        ("sqlite", "from fastjobs.stores.sql.dialects.sqlite.database import make_keyed as make"),
+        ("mysql", "from fastjobs.stores.sql.dialects.mysql.database import make_statements as make"),
+    ],
+)
+@pytest.mark.parametrize("control", ["no-lock", "no-index", "no-names"])
+def test_each_control_finds_what_it_takes_out_of_the_statements(
+    control: str, dialect: str, made: str
+) -> None:
+    # In a process of its own, which it leaves broken.
+    lines = (
+        f"from tests.soak.limits_stores import broken_here; broken_here({control!r}, {dialect!r})",
+        f"{made}; from fastjobs.stores.sql.tables import make_tables; make(make_tables(dialect={dialect!r}))",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True, timeout=50)
 
 
 def claim(

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from fastjobs import SQLStore
 from fastjobs.clock import SystemClock
 from fastjobs.store import Claimable, Claimed, Extra, Places, Throttled
+from fastjobs.stores.sql.dialects.postgres import functions
 from fastjobs.stores.sql.dialects.sqlite import claim as sqlite_claim
 from fastjobs.stores.sql.dialects.sqlite import database as sqlite_database
 from fastjobs.stores.sql.dialects.sqlite import keyed as sqlite_keyed
@@ -145,7 +146,7 @@ def break_database(control: str, url: str | None, path: str | None) -> None:
         _remake(url, "claim", [("ORDER BY k.kind FOR UPDATE SKIP LOCKED)", "ORDER BY k.kind)")])
         _remake(url, "claim", [("o_what := 2;", "PERFORM pg_sleep(0.01); o_what := 2;")])
     elif control == "no-count":
-        held = "AND j.state = 1 AND j.held_until > p_now)"
+        held = f"AND j.state = 1 AND j.held_until > p_now - {functions._EXTENDING})"
         _remake(url, "claim", [(held, "AND j.state = 1 AND false)")])
     elif control == "no-slot":
         _remake(url, "claim", [("WHERE s.held_until <= p_now\n", "WHERE true\n")])
