@@ -28,7 +28,7 @@ MODELS = """
 from sqlmodel import Field, SQLModel
 class Order(SQLModel, table=True):
     id: int | None = Field(default=None, primary_key=True)
-    email: str = Field(index=True)
+    email: str = Field(index=True, max_length=100)  # MariaDB has no VARCHAR without a length
 """
 MAKO = '''"""${message}"""
 from alembic import op
