@@ -297,7 +297,7 @@ async def test_a_pair_whose_connection_ends_fails_for_both_and_is_asked_again(
             " WHERE datname = current_database() AND wait_event_type = 'Lock'"
         )
         for task in (marked, claimed):
-            with pytest.raises(Exception, match="terminating connection|connection was closed"):
+            with pytest.raises(Exception, match=r"terminating connection|connection was closed"):
                 await task
     assert await store.mark([Done(job.id, job.claim)]) == [Kept.YES]
     assert [job.payload for job in await _claim(store, 9)] == ["2"]
