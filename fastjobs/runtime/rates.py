@@ -24,9 +24,10 @@ from fastjobs.runtime.turns import Asking, Refused, Turns
 from fastjobs.runtime.waiting import limited
 from fastjobs.store import Claimable, Claimed, Places, Store, Throttled, ThrottleStore
 
-LOOK = 1.0
-"""Seconds for which other kinds may fill each claim before a kind is given room unasked; and the longest that places
-are waited for: others may give some back meanwhile."""
+LOOK = 0.2
+"""Seconds for which other kinds may fill each claim before a kind is given room unasked."""
+LONGEST = 1.0
+"""The most seconds that places are waited for: others may give some back meanwhile."""
 SOONEST = 0.05
 """The least seconds until places are asked for again, or a hundredth of the time they're counted in."""
 MANY = 10_000
@@ -122,7 +123,7 @@ class Rates:
                 each.places = got if got.slots else None
                 if got.wait:
                     soonest = min(each.throttle.period / SECOND / 100, SOONEST)
-                    each.blocked_until = now + min(max(got.wait / SECOND, soonest), LOOK)
+                    each.blocked_until = now + min(max(got.wait / SECOND, soonest), LONGEST)
         held = {kind for kind, until in self._held_until.items() if now < until}
         terms = [self._other(term) for term in self._others if term.kind not in held]
         terms += self._by_terms(room)
