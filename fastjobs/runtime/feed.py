@@ -123,6 +123,11 @@ class Feed:
         self.woken = False
         self._wake.set()
 
+    def next(self) -> None:
+        """A job has ended that others may have waited for: looks for them at once, for a worker that is free."""
+        self._finds_more = True
+        self._wake.set()
+
     def wake_soon(self, loop: asyncio.AbstractEventLoop) -> None:
         """As `wake`, from any thread: `loop` is the one it runs on. One wake on its way is enough."""
         if not self.woken:

@@ -323,7 +323,7 @@ class Life:
     def _next(self, ended: Ended[Run]) -> None:
         """A job's end is kept: of a kind that runs so many at once, or a value at a time, the next may run."""
         if self._handled.lets_next(ended.run.kind) and not self.feed.stopping:
-            self.feed.wake()
+            self.feed.next()
 
     def _next_if_room(self, ended: Ended[Run]) -> None:
         """As `_next`, unless all places of its kind are taken here, as by the claim that went with the mark."""

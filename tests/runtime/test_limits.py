@@ -391,6 +391,35 @@ async def test_short_jobs_that_fill_each_claim_keep_no_kind_with_a_limit_from_it
     assert max(late) <= 0.5
 
 
+async def test_short_jobs_that_fill_each_claim_leave_no_place_empty_for_long(
+    new_queue: Callable[..., Queue], clock: Clock
+) -> None:
+    queue = new_queue(workers=2)
+    ended: list[float] = []
+
+    async def takes(seconds: float) -> None:
+        done = asyncio.Event()
+        clock.call_later(seconds, done.set)
+        await done.wait()
+
+    @queue.kind("resize", priority=1, at_once=1)
+    async def resize(n: int) -> None:
+        await takes(0.1)
+        ended.append(clock.monotonic())
+
+    @queue.kind("short")
+    async def short(n: int) -> None:
+        await takes(0.02)
+
+    await short.push_many(range(3000))
+    async with queue.running():
+        await clock.pass_time(1)
+        await resize.push_many(range(20))
+        await clock.pass_time(10)
+    assert len(ended) == 20
+    assert ended[-1] - ended[0] <= 19 * (0.1 + 0.1)
+
+
 async def test_all_of_it_together(new_queue: Callable[..., Queue], clock: Clock, running: Running) -> None:
     queues = [new_queue(workers=8) for _ in range(2)]
     kinds: list[Kind[int]] = []
