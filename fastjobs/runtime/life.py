@@ -38,7 +38,7 @@ from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
 from fastjobs.runtime.scheduler import Scheduler
 from fastjobs.runtime.settings import LET_GO, Settings
-from fastjobs.runtime.sweeping import Sweeping
+from fastjobs.runtime.sweeping import EVERY, RARELY, Sweeping
 from fastjobs.runtime.telling import Teller
 from fastjobs.runtime.waiting import limited, pause
 from fastjobs.runtime.workers import Workers, interrupt
@@ -110,8 +110,9 @@ class Life:
         )
         self._runner.went = self._went
         self._sweeping: Sweeping | None = None
-        if supports(store, Extra.PRUNE) and self._handled.any_one_at_a_time:
-            self._sweeping = Sweeping(store, settings.clock, self.feed.wake)
+        if supports(store, Extra.PRUNE) and supports(store, Extra.ONE_AT_A_TIME):
+            every = EVERY if self._handled.any_one_at_a_time else RARELY
+            self._sweeping = Sweeping(store, settings.clock, self.feed.wake, every)
         self._pruning: Pruning | None = None
         if supports(store, Extra.PRUNE):
             self._pruning = Pruning(store, settings.clock, settings.keep_failed)

@@ -94,7 +94,6 @@ class Rates:
         self._held_until: dict[str, float] = {}
         """Until when kinds are held back by what their limiters said here: no claim is to come before the mark."""
         self._asking: defaultdict[str, Asking] = defaultdict(Asking)
-        """By kind, what its limiter is asked."""
         self._turns: defaultdict[tuple[str, str], Turns] = defaultdict(Turns)
         self._many = MANY
         self._crowded = False
@@ -269,10 +268,10 @@ class Rates:
             throttle = self._throttle(kind)
             late = jobs[len(got.slots) :]
             if late or (kind, key) in self._turns:
-                self._turns[kind, key].came(now, throttle.period, has_place=bool(got.slots))
-            for job in late:
                 turns = self._turns[kind, key]
-                refused.append(Refused(job, turns.after(now, got.wait, throttle, self._clock.random())))
+                turns.came(now, throttle.period, has_place=bool(got.slots))
+                after = (turns.after(now, got.wait, throttle, self._clock.random()) for _ in late)
+                refused += map(Refused, late, after)
         if len(self._turns) > self._many:
             over = [at for at, turns in self._turns.items() if max(turns.next, turns.soon) <= now]
             for at in over:

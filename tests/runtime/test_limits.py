@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from fastjobs import Kind, Memory, Outcome, PushError, Queue, Ran, Snooze, StoreError, Throttle, Unique
 from fastjobs.core.claiming import Claimable, Claimed
-from fastjobs.core.marks import GiveBack, Kept, Mark, TryAgain
+from fastjobs.core.marks import Done, GiveBack, Kept, Mark, TryAgain
 from fastjobs.store import Extra
 from fastjobs.testing import Clock
 
@@ -471,6 +471,37 @@ async def test_a_turn_that_was_missed_is_found_by_the_sweep_of_any_instance(
         assert ran == []
         await clock.pass_time(6)
         assert ran == [1]
+
+
+async def test_a_turn_that_was_missed_is_found_where_a_deploy_has_turned_the_option_off(
+    new_queue: Callable[..., Queue], clock: Clock
+) -> None:
+    class Forgets(Memory):
+        """Tells nobody that a key is free."""
+
+        def _next_of(self, row: Any) -> None: ...
+
+    store = Forgets(clock=clock)
+    before, after = new_queue(store=store), new_queue(store=store)
+
+    @before.kind("account", unique=Unique(one_at_a_time=True))
+    async def old(n: int) -> None: ...
+
+    ran: list[int] = []
+
+    @after.kind("account")
+    async def new(n: int) -> None:
+        ran.append(n)
+
+    term = Claimable(kind="account", hold=60_000_000, attempts=9)
+    await old.push(1)
+    (held,) = (await store.claim([term], 1)).jobs
+    await old.push(1)
+    assert (await store.claim([term], 1)).jobs == []
+    await store.mark([Done(held.id, held.claim)])
+    async with after.running():
+        await clock.pass_time(120)
+    assert ran == [1]
 
 
 async def test_a_kind_without_such_options_is_asked_for_as_ever(queue: Queue, clock: Clock) -> None:
