@@ -155,6 +155,15 @@ told_by("test_a_latest_push_moves_no_job_that_let_its_key_go")(_TakesAKeyBackToT
 told_by("test_a_job_that_ended_has_no_key")(_after(Fail, Memory._take_key, "KeepsTheKeyOfAFailedJob"))
 
 
+@told_by("test_a_job_that_has_its_key_and_no_attempts_left_fails_without_it")
+class KeepsTheKeyOfWhatIsSpent(Memory):
+    def _fail(self, row: Row, now: int, error: str) -> None:
+        had = row.unique
+        super()._fail(row, now, error)
+        if had:
+            self._take_key(row)
+
+
 @told_by("test_a_job_that_lost_its_worker_does_not_take_its_key_back")
 class TakesAKeyBackAsAHoldEnds(Memory):
     def _end_holds(self, now: int) -> None:
@@ -451,6 +460,14 @@ class WakesNobodyAsAttemptsAreUsedUp(_WakesNobodyAsAHoldEnds):
         self._parked = parked
 
 
+@told_by("test_a_job_that_was_to_be_the_next_and_has_no_attempts_left_lets_another_go")
+class WakesNobodyForWhatIsSpent(Memory):
+    def _fail(self, row: Row, now: int, error: str) -> None:
+        parked, self._parked = self._parked, {}
+        super()._fail(row, now, error)
+        self._parked = parked
+
+
 @told_by("test_a_hold_that_ran_out_lets_one_of_its_key_go")
 class KeepsTheKeyOfAHoldThatRanOut(_WakesNobodyAsAHoldEnds):
     def _end_holds(self, now: int) -> None:
@@ -527,6 +544,17 @@ class CountsWhatItPassesOver(Memory):
 
 
 told_by("test_a_claim_that_passed_over_jobs_does_not_leave_others_behind")(CountsWhatItPassesOver)
+
+
+@told_by("test_jobs_that_wait_for_another_let_no_more_than_the_limit_go")
+@told_by("test_jobs_that_wait_for_another_give_no_worker_more_than_is_free")
+class FreesAWorkerByWhatItPassesOver(Memory):
+    async def claim(self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, **more: Any) -> Claimed:
+        before = sum(map(len, self._parked.values()))
+        found = await super().claim(kinds, limit, ahead=ahead, **more)
+        passed = sum(map(len, self._parked.values())) - before
+        others = await super().claim(kinds, min(passed, limit - len(found.jobs)), **more)
+        return replace(found, jobs=[*found.jobs, *others.jobs])
 
 
 @told_by("test_jobs_that_wait_for_another_use_up_no_limit_of_their_kind")
