@@ -982,7 +982,9 @@ class WaitsForWhatIsNotSettled(Counters):
     """As though whoever took it had died."""
 
     def _take(self, asked: Throttled, now: int) -> Places:
-        taken = [at for at, _ in self._taken.get((asked.name, asked.key), {}).values() if at + asked.per > now]
+        taken = [
+            at for at, _ in self._taken.get((asked.name, asked.key), {}).values() if at + asked.per > now
+        ]
         found = super()._take(asked, now)
         taken += [found.until] * len(found.slots)
         return found._replace(wait=found.wait and max(1, min(taken) + asked.per - now))

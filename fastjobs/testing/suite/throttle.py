@@ -126,7 +126,9 @@ class Throttle(Subject):
         clock.advance(1)
         assert 0 < (await _take(throttle, 1, most=2, per=5)).wait <= 5 * SECOND
         clock.advance(10)
-        assert 0 < (await _take(throttle, 1, most=2, per=5)).wait <= 4 * SECOND, "they count as started by then"
+        assert 0 < (await _take(throttle, 1, most=2, per=5)).wait <= 4 * SECOND, (
+            "they count as started by then"
+        )
 
     async def test_places_that_were_lost_are_left_to_whoever_has_them_now(
         self, store: Store, clock: Clock
