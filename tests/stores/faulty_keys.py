@@ -1006,6 +1006,18 @@ class TellsTheWaitOfTheLastPlace(Counters):
         return found._replace(wait=found.wait and max(1, max(taken) + asked.per - now))
 
 
+class WaitsForWhatIsNotSettled(Counters):
+    """As though whoever took it had died."""
+
+    def _take(self, asked: Throttled, now: int) -> Places:
+        taken = [
+            at for at, _ in self._taken.get((asked.name, asked.key), {}).values() if at + asked.per > now
+        ]
+        found = super()._take(asked, now)
+        taken += [found.until] * len(found.slots)
+        return found._replace(wait=found.wait and max(1, min(taken) + asked.per - now))
+
+
 class SettlesNothing(Counters):
     def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
         pass
@@ -1082,6 +1094,7 @@ class FreesWhatDied(Counters):
 _COUNTERS: list[tuple[type[Counters], str]] = [
     (AnswersTakesInAnotherOrder, "test_a_take_asks_for_several_in_any_order"),
     (TellsTheWaitOfTheLastPlace, "test_the_wait_is_never_later_than_the_next_place_is_free"),
+    (WaitsForWhatIsNotSettled, "test_the_wait_for_places_that_are_not_settled_is_that_for_a_start_now"),
     (SettlesNothing, "test_places_that_did_not_start_are_free_again"),
     (SettlesAllAsStarted, "test_places_that_did_not_start_are_free_again"),
     (SettlesAllAsFree, "test_places_settled_twice_are_settled_once"),
