@@ -314,6 +314,18 @@ told_by("test_a_moved_job_takes_its_place_by_its_new_time")(
 )
 
 
+@told_by("test_a_latest_push_that_moves_the_next_of_its_key_to_later_lets_another_go")
+class ParksBehindAMovedJob(Memory):
+    def _move(self, row: Row, run_at: int, at_most: int | None, owner: object) -> None:
+        super()._move(row, run_at, at_most, owner)
+        if row.alone is not None:
+            for other in [
+                each for each in self._rows.values() if each.alone == row.alone and each is not row
+            ]:
+                if other.state is not State.HELD:
+                    self._park(other)
+
+
 @told_by("test_a_latest_push_moves_a_job_to_a_given_time")
 class AnswersNothingForAMove(Memory):
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
