@@ -76,16 +76,11 @@ class Throttle:
             raise TypeError(
                 f"by= of a Throttle answers a str or an int, and this is a {type(found).__name__}"
             )
+        # An enum's member is the text or the number that it is: drivers know enums, and write their names.
+        text = f"int:{int(found)}" if isinstance(found, int) else str.__str__(found)
         # Two keys may never be one to a database: it may cut a text, or refuse a NUL or half of a pair.
-        text = f"{type(found).__name__}:{found}" if isinstance(found, int) else found
-        if (
-            len(text) <= KEY
-            and text.isascii()
-            and text.isprintable()
-            and not text.startswith(("sha256:", "int:"))
-        ):
-            return text
-        if isinstance(found, int) and len(text) <= KEY:
+        is_taken = isinstance(found, str) and text.startswith(("sha256:", "int:"))
+        if len(text) <= KEY and text.isascii() and text.isprintable() and not is_taken:
             return text
         return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -129,13 +124,19 @@ RESERVED = 10 * SECOND
 HELD_FOR = 10 * SECOND
 """Microseconds that a kind is held back for where its limiter fails."""
 LONGEST_WAIT = DAY
-"""The longest wait that a limiter may ask for, in microseconds; a longer one is cut to it."""
+"""The longest that a kind is held back for, in microseconds: after that its limiter is asked again."""
 
 
 def waited(answer: object) -> int:
-    """What a limiter answered, in microseconds; a ValueError that says what is wrong with it."""
+    """What a limiter answered, in microseconds; a ValueError that says what is wrong with it.
+
+    Over a year is none: it's a time rather than a wait, or milliseconds.
+    """
     if isinstance(answer, bool) or not isinstance(answer, (int, float)):
         raise ValueError(f"its limiter answered a {type(answer).__name__}, not a number of seconds")
-    if math.isnan(answer) or answer < 0 or answer == math.inf:
-        raise ValueError(f"its limiter answered {answer!r}, which is no wait")
-    return LONGEST_WAIT if answer > LONGEST_WAIT / SECOND else math.ceil(answer * SECOND)
+    # No call of `math` for a number that may not go into a float.
+    if answer > LONGEST / SECOND:
+        raise ValueError("its limiter answered over a year, and it's to answer how many seconds to wait")
+    if not answer >= 0:
+        raise ValueError(f"its limiter answered {one_line(repr(answer), 50)}, which is no wait")
+    return math.ceil(answer * SECOND)

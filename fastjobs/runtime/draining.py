@@ -19,12 +19,12 @@ from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.ledger import BUSY_AGAIN
 from fastjobs.runtime.life import rates_of
 from fastjobs.runtime.progress import Reports
-from fastjobs.runtime.rates import Refused
 from fastjobs.runtime.renewal import Renewal
 from fastjobs.runtime.run import Ended, Owed, Run
 from fastjobs.runtime.runner import Runner
 from fastjobs.runtime.settings import LET_GO, Settings
 from fastjobs.runtime.telling import Teller
+from fastjobs.runtime.turns import Refused
 from fastjobs.runtime.waiting import limited, pause
 from fastjobs.store import Kept, Mark, Store
 

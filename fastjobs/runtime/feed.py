@@ -26,6 +26,8 @@ STUCK = 1.0
 """Seconds that jobs which were claimed ahead wait while no worker gets free, before they're given back."""
 FREE = 1.0
 """Seconds without a claim for a worker that is free, after which none is made ahead until there was one."""
+FREE_SOON = 0.2
+"""As `FREE`, where there are kinds of which no job is claimed ahead: theirs are no later than by that."""
 AGAIN = 0.005
 """Seconds until a claim that was in another's way is tried again, and up to twice that."""
 
@@ -87,8 +89,11 @@ class Feed:
         """When a job ended last, or one was claimed."""
         self._free_at = clock.monotonic()
         """When a claim was last asked for a worker that is free."""
-        self._finds_lost = False
-        """Whether that one found a job that lost a worker before: there may be more."""
+        self._finds_more = False
+        """Whether that one found a job that no claim takes ahead, as it lost a worker before or its kind is limited: there
+        may be more."""
+        self._limited = frozenset(kind.kind for kind in kinds if not kind.ahead_ok)
+        self._free = FREE_SOON if self._limited else FREE
         self._opened = opened
         self.outage = Outage(clock, "claim", poll)
         self._wake = asyncio.Event()
@@ -162,10 +167,11 @@ class Feed:
     def _ahead(self) -> int:
         """How many jobs to claim ahead of the workers.
 
-        None now and then: a job that lost a worker is only claimed for a free one, and while all there is are short
-        jobs the prefetch has none to offer, so that such a job would wait for as long as they keep coming.
+        None now and then: a job that lost a worker, or of a kind with a limit, is only claimed for a free one, and
+        while there are short jobs the prefetch has none to offer, so that such a job would wait for as long as they
+        keep coming, whatever its priority.
         """
-        if self._finds_lost or self._clock.monotonic() - self._free_at >= FREE:
+        if self._finds_more or self._clock.monotonic() - self._free_at >= self._free:
             return 0
         return self.pace.ahead()
 
@@ -228,7 +234,8 @@ class Feed:
             self.outage.over()
             self.answered_at = self.owed_at = self._clock.monotonic()
             if free:
-                self._free_at, self._finds_lost = asked, any(job.lost for job in claimed.jobs)
+                self._free_at = asked
+                self._finds_more = any(job.lost or job.kind in self._limited for job in claimed.jobs)
             if claimed.jobs:
                 self._moved_at = self.answered_at
             self._taken = frozenset(job.id for job in claimed.jobs)

@@ -16,6 +16,7 @@ from typing import Any
 
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import StoreError
+from fastjobs.core.job import Job
 from fastjobs.core.marks import Done, GiveBack, HoldBack, Kept, TryAgain
 from fastjobs.core.outcome import Outcome
 from fastjobs.core.verdict import Cut, Verdict, cancelled
@@ -107,7 +108,7 @@ class Life:
             rates=self._rates,
             decide=self._decide,
         )
-        self._runner.went = self.feed.wake
+        self._runner.went = self._went
         self._sweeping: Sweeping | None = None
         if supports(store, Extra.PRUNE) and self._handled.any_one_at_a_time:
             self._sweeping = Sweeping(store, settings.clock, self.feed.wake)
@@ -234,6 +235,8 @@ class Life:
             self._runs.add(run)
             if run.kind.options.at_once is not None:
                 self._places[run.kind.name] += 1
+            if self._rates is not None:
+                self._rates.claimed(job)
             self._renewal.note(run)
             if run.cancelled:
                 self._workers.offer(run)  # which ends it, and needs no place of a rate for that
@@ -335,7 +338,15 @@ class Life:
         self._runs.discard(run)
         if run.kind.options.at_once is not None:
             self._places[run.kind.name] -= 1
+        if self._rates is not None:
+            self._rates.let_go(run.job)
         return True
+
+    def _went(self, job: Job) -> None:
+        """A limiter of the app's own let a job start: there may be more that it lets."""
+        if self._rates is not None:
+            self._rates.went(job)
+        self.feed.wake()
 
     def _give_back(self, run: Run, error: str | None = None) -> None:
         self._let_go(run)

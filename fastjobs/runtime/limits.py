@@ -6,7 +6,7 @@ import logging
 
 from fastjobs.clock import Clock
 from fastjobs.core.duration import SECOND
-from fastjobs.core.rate import HELD_FOR, waited
+from fastjobs.core.rate import HELD_FOR, LONGEST_WAIT, waited
 from fastjobs.core.text import error_place, error_text
 from fastjobs.runtime.lines import say
 
@@ -21,29 +21,40 @@ class Limits:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told: dict[str, float] = {}
+        self._told: dict[tuple[str, str], float] = {}
+        """When each line was last told of a kind."""
 
     def answered(self, kind: str, answer: object, raised: BaseException | None) -> int:
         """For how many microseconds the kind is held back; 0 where the job may start."""
+        why = "" if raised is None else error_text(raised)
         if raised is None:
             try:
-                return waited(answer)
-            except ValueError as bad:
-                self._tell(kind, str(bad), None)
-                return HELD_FOR
-        self._tell(kind, error_text(raised), raised)
+                wait = waited(answer)
+            except Exception as bad:  # a number's own comparisons may raise anything
+                why = str(bad) if type(bad) is ValueError else error_text(bad)
+            else:
+                if wait > LONGEST_WAIT and self._is_to_tell(kind, "cut"):
+                    say(
+                        logging.WARNING,
+                        "a limiter asks for more than a day: its kind is held back for one, and then it's asked again",
+                        kind=kind,
+                        days=round(wait / LONGEST_WAIT, 1),
+                    )
+                return min(wait, LONGEST_WAIT)
+        if self._is_to_tell(kind, "failed"):
+            say(
+                logging.ERROR,
+                f"a limiter failed, and its kind is held back for {HELD_FOR / SECOND:g} s",
+                raised,
+                kind=kind,
+                err=why,
+                where=(error_place(raised) or None) if raised is not None else None,
+            )
         return HELD_FOR
 
-    def _tell(self, kind: str, why: str, raised: BaseException | None) -> None:
+    def _is_to_tell(self, kind: str, what: str) -> bool:
         now = self._clock.monotonic()
-        if now - self._told.get(kind, -TOLD) < TOLD:
-            return
-        self._told[kind] = now
-        say(
-            logging.ERROR,
-            f"a limiter failed, and its kind is held back for {HELD_FOR / SECOND:g} s",
-            raised,
-            kind=kind,
-            err=why,
-            where=(error_place(raised) or None) if raised is not None else None,
-        )
+        if now - self._told.get((kind, what), -TOLD) < TOLD:
+            return False
+        self._told[kind, what] = now
+        return True

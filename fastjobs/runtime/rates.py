@@ -9,40 +9,29 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from fastjobs.clock import Clock
-from fastjobs.core.duration import DAY, SECOND
+from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import PayloadError
 from fastjobs.core.job import Job
 from fastjobs.core.rate import HELD_FOR, RESERVED, Throttle
 from fastjobs.runtime.handled import all_named
 from fastjobs.runtime.kind import Kind
 from fastjobs.runtime.outage import Outage
+from fastjobs.runtime.turns import Asking, Refused, Turns
 from fastjobs.runtime.waiting import limited
 from fastjobs.store import Claimable, Claimed, Places, Store, Throttled, ThrottleStore
 
-LOOK = 1.0
-"""Seconds for which other kinds may fill each claim before a kind is given room unasked; and the longest that places
-are waited for: others may give some back meanwhile."""
+LOOK = 0.2
+"""Seconds for which other kinds may fill each claim before a kind is given room unasked."""
+LONGEST = 1.0
+"""The most seconds that places are waited for: others may give some back meanwhile."""
 SOONEST = 0.05
 """The least seconds until places are asked for again, or a hundredth of the time they're counted in."""
-OWN = 2
-"""How many jobs a claim takes of a kind with a limiter of the app's own: those that it refuses go back."""
 MANY = 10_000
 """How many values' turns are remembered before those that are over are let go."""
-
-
-@dataclass(slots=True)
-class Refused:
-    """A claimed job that doesn't start now."""
-
-    job: Job
-    after: int | None = 0
-    """Microseconds until its turn may come; None for due as it was."""
-    error: BaseException | None = None
-    """What `by=` raised for its value."""
 
 
 class _Rated:
@@ -64,26 +53,6 @@ class _Rated:
 
     def room(self) -> int:
         return 0 if self.places is None else len(self.places.slots)
-
-
-class _Turns:
-    """When the jobs of one value that were refused may come: one after another, as fast as the rate lets them."""
-
-    __slots__ = ("next", "soon")
-
-    def __init__(self) -> None:
-        self.next = 0
-        self.soon = 0
-
-    def after(self, now: int, wait: int, step: int) -> int:
-        """Microseconds until the turn of one more."""
-        if wait * 4 <= step and self.soon <= now:
-            self.soon = now + wait  # it came a moment too early, so it goes before those that wait behind it
-            return wait
-        turn = max(self.next, now + wait, self.soon + step)
-        # Each starts a moment after its turn, and that is what the next one's place counts from.
-        self.next = turn + step + step // 100
-        return min(turn - now, DAY)
 
 
 class Rates:
@@ -110,6 +79,8 @@ class Rates:
         self._others: list[Claimable] = []
         self._rated: list[_Rated] = []
         self._by: dict[str, Claimable] = {}
+        self._limited: set[str] = set()
+        """The kinds that have a limiter of the app's own."""
         for term in terms:
             rate = kinds[term.kind].options.rate
             if isinstance(rate, Throttle) and rate.by is None:
@@ -117,10 +88,15 @@ class Rates:
             elif isinstance(rate, Throttle):
                 self._by[term.kind] = term
             else:
-                self._others.append(term if rate is None else replace(term, limit=OWN))
+                self._others.append(term)
+                if rate is not None:
+                    self._limited.add(term.kind)
         self._held_until: dict[str, float] = {}
         """Until when kinds are held back by what their limiters said here: no claim is to come before the mark."""
-        self._turns: defaultdict[tuple[str, str], _Turns] = defaultdict(_Turns)
+        self._asking: defaultdict[str, Asking] = defaultdict(Asking)
+        """By kind, what its limiter is asked."""
+        self._turns: defaultdict[tuple[str, str], Turns] = defaultdict(Turns)
+        self._many = MANY
         self._crowded = False
         """Whether jobs were refused by their values' rates in the claim before."""
         self._passed_over = False
@@ -147,9 +123,10 @@ class Rates:
                 each.places = got if got.slots else None
                 if got.wait:
                     soonest = min(each.throttle.period / SECOND / 100, SOONEST)
-                    each.blocked_until = now + min(max(got.wait / SECOND, soonest), LOOK)
+                    each.blocked_until = now + min(max(got.wait / SECOND, soonest), LONGEST)
         held = {kind for kind, until in self._held_until.items() if now < until}
-        terms = [*(term for term in self._others if term.kind not in held), *self._by_terms(room)]
+        terms = [self._other(term) for term in self._others if term.kind not in held]
+        terms += self._by_terms(room)
         terms += [
             replace(each.term, limit=each.room())
             for each in self._rated
@@ -161,6 +138,9 @@ class Rates:
         return terms or [
             replace(term, limit=0) for term in (*self._others, *(each.term for each in self._rated))
         ]
+
+    def _other(self, term: Claimable) -> Claimable:
+        return replace(term, limit=self._asking[term.kind].room()) if term.kind in self._limited else term
 
     def _by_terms(self, room: int) -> list[Claimable]:
         """Jobs that are refused take room and run nothing, so while there are some the rest has half of it."""
@@ -202,8 +182,24 @@ class Rates:
             else:
                 self._outage.over()
 
+    def claimed(self, job: Job) -> None:
+        """A job is held here that is to ask its kind's limiter, where it has one."""
+        if job.kind in self._limited:
+            self._asking[job.kind].jobs.add(job.id)
+
+    def went(self, job: Job) -> None:
+        """Its limiter let it go."""
+        self.let_go(job)
+        self._asking[job.kind].most += 1
+
+    def let_go(self, job: Job) -> None:
+        """The job is held here no more."""
+        if job.kind in self._limited:
+            self._asking[job.kind].jobs.discard(job.id)
+
     def held_back(self, kind: str, wait: int) -> None:
         """Asks no claim for the kind for so many microseconds, as its limiter refused a job."""
+        self._asking[kind].most = 1
         until = self._clock.monotonic() + wait / SECOND
         self._held_until[kind] = max(until, self._held_until.get(kind, 0.0))
 
@@ -271,13 +267,19 @@ class Rates:
                 # They start from when the places were taken on, not from the claim before that.
                 settled.append((got, len(got.slots), got.until - RESERVED))
             throttle = self._throttle(kind)
-            for job in jobs[len(got.slots) :]:
+            late = jobs[len(got.slots) :]
+            if late or (kind, key) in self._turns:
+                self._turns[kind, key].came(now, throttle.period, has_place=bool(got.slots))
+            for job in late:
                 turns = self._turns[kind, key]
-                refused.append(Refused(job, turns.after(now, got.wait, throttle.period // throttle.max)))
-        if len(self._turns) > MANY:
+                refused.append(Refused(job, turns.after(now, got.wait, throttle, self._clock.random())))
+        if len(self._turns) > self._many:
             over = [at for at, turns in self._turns.items() if max(turns.next, turns.soon) <= now]
             for at in over:
                 del self._turns[at]
+            self._many = max(
+                MANY, 2 * len(self._turns)
+            )  # else each claim would look through all that are left
         if settled:
             try:
                 await limited(self._store.settle(settled), "a rate's count")

@@ -17,6 +17,7 @@ from typing import Any, cast
 from fastjobs.clock import Clock
 from fastjobs.core.duration import SECOND
 from fastjobs.core.errors import PayloadError
+from fastjobs.core.job import Job
 from fastjobs.core.outcome import Outcome
 from fastjobs.core.rate import Limiter
 from fastjobs.core.verdict import Cut, cancelled, not_begun, not_its_turn, refused, unreadable, verdict
@@ -29,9 +30,9 @@ from fastjobs.runtime.limits import ATTEMPT, Limits
 from fastjobs.runtime.lines import say, say_error
 from fastjobs.runtime.off_loop import OffLoop
 from fastjobs.runtime.progress import Reports
-from fastjobs.runtime.rates import Refused
 from fastjobs.runtime.run import FAR, Ended, Owed, Run, done
 from fastjobs.runtime.settings import Settings
+from fastjobs.runtime.turns import Refused
 from fastjobs.runtime.watching import Watch
 
 
@@ -48,7 +49,7 @@ class Runner:
         self._watch = Watch(driving.__file__)
         self.closing: Callable[[], bool] = lambda: False
         """Whether every task of the loop was cancelled, as by asyncio.run at its end."""
-        self.went: Callable[[], None] = lambda: None
+        self.went: Callable[[Job], None] = lambda job: None
         """Called as a limiter of the app's own lets a job start: there may be more that it lets."""
         self._limits = Limits(settings.clock)
 
@@ -89,7 +90,7 @@ class Runner:
             ended = await self._limited(run, kind.limiter, task)
             if ended is not None:
                 return ended
-            self.went()
+            self.went(job)
         is_async = kind.signature.is_async
         if kind.signature.takes_value:
             raised = await self._drive(run, is_async, kind.handler, value, task=task)

@@ -585,11 +585,14 @@ class Memory:
     def _next_in(self, terms: dict[str, Claimable], now: int) -> int | None:
         firsts: list[int] = []
         for kind, term in terms.items():
+            # One that is paused waits for whoever resumes it.
+            if kind in self._paused or not self._waiting.get(kind):
+                continue
+            first = max(self._waiting[kind][0][0], self._held_back.get(kind, 0))
             # One at its limit waits for the end of a job, and nobody knows when that is.
             full = term.at_once is not None and self._counts[kind] >= term.at_once
-            # One that is paused waits for whoever resumes it.
-            if not full and kind not in self._paused and self._waiting.get(kind):
-                firsts.append(max(self._waiting[kind][0][0], self._held_back.get(kind, 0)))
+            if first > now or not full:
+                firsts.append(first)
         return max(0, min(firsts) - now) if firsts else None
 
     def _end_holds(self, now: int) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum, IntEnum, StrEnum
 from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any
@@ -263,6 +264,23 @@ def test_two_values_of_a_rate_never_have_one_key() -> None:
     keys = [throttle.key(value) for value in values]
     assert len(set(keys)) == len(values)
     assert all(len(key) <= 200 and key.isascii() and "\0" not in key for key in keys)
+
+
+def test_a_member_of_an_enum_has_the_rate_of_what_it_is() -> None:
+    class Plan(StrEnum):
+        FREE = "free"
+
+    class Old(str, Enum):  # noqa: UP042 - it's what apps have from before
+        FREE = "free"
+
+    class Size(IntEnum):
+        BIG = 5
+
+    throttle = Throttle(1, per=1, by=lambda value: value)
+    keys = [throttle.key(value) for value in (Plan.FREE, Old.FREE, "free")]
+    assert keys == ["free"] * 3
+    assert {type(key) for key in keys} == {str}
+    assert throttle.key(Size.BIG) == throttle.key(5) != throttle.key("Size:5")
 
 
 @pytest.mark.parametrize(("answer", "wait"), [(0, 0), (0.0, 0), (1, SECOND), (1e-9, 1), (0.5, SECOND // 2)])

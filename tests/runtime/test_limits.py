@@ -346,6 +346,51 @@ async def test_a_drain_runs_the_jobs_of_a_value_one_after_another(queue: Queue, 
     assert await queue.drain() == 3
 
 
+class Lets:
+    """A limiter that lets all go."""
+
+    async def attempt(self, key: str) -> float:
+        return 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"at_once": 2},
+        {"unique": Unique(one_at_a_time=True)},
+        {"rate": Throttle(20, per=1)},
+        {"rate": Throttle(20, per=1, by=lambda value: "all")},
+        {"rate": Lets()},
+    ],
+    ids=["at_once", "one_at_a_time", "rate", "rate by value", "limiter"],
+)
+async def test_short_jobs_that_fill_each_claim_keep_no_kind_with_a_limit_from_its_priority(
+    new_queue: Callable[..., Queue], clock: Clock, options: dict[str, Any]
+) -> None:
+    queue = new_queue(workers=2)
+    late: list[float] = []
+
+    @queue.kind("urgent", priority=1, **options)
+    async def urgent(pushed: float) -> None:
+        late.append(clock.monotonic() - pushed)
+
+    @queue.kind("short")
+    async def short(n: int) -> None:
+        done = asyncio.Event()
+        clock.call_later(0.02, done.set)
+        await done.wait()
+
+    await short.push_many(range(3000))
+    async with queue.running():
+        await clock.pass_time(1)  # they're seen to be short, and claimed ahead
+        for _ in range(50):
+            await urgent.push(clock.monotonic())
+            await clock.pass_time(0.2)
+        await clock.pass_time(1)
+    assert len(late) == 50
+    assert max(late) <= 0.5
+
+
 async def test_all_of_it_together(new_queue: Callable[..., Queue], clock: Clock, running: Running) -> None:
     queues = [new_queue(workers=8) for _ in range(2)]
     kinds: list[Kind[int]] = []

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -312,13 +311,74 @@ async def test_a_job_of_many_that_wait_for_one_value_is_moved_about_once_for_its
     async def letter(n: int) -> None:
         ran.append(n)
 
-    await letter.push_many(range(300))
+    await letter.push_many(range(150))
     async with queue.running():
         await clock.pass_time(1, turns=3000)
-        await clock.pass_time(3099)
-    assert len(ran) >= 0.98 * 300
+        await clock.pass_time(1599)
+    assert len(ran) >= 0.98 * 150
     given_back = sum(type(mark).__name__ == "GiveBack" for mark in store.marked)
-    assert given_back <= 1.3 * 300
+    assert given_back <= 1.3 * 150
+
+
+async def test_a_rate_by_value_that_a_deploy_raises_is_used_within_half_an_hour(
+    new_queue: Callable[..., Queue], clock: Clock
+) -> None:
+    ran: list[float] = []
+
+    async def deployed(rate: Throttle | None, seconds: float, count: int = 0) -> None:
+        queue = new_queue()
+
+        @queue.kind("letter", rate=rate)
+        async def letter(n: int) -> None:
+            ran.append(clock.monotonic())
+
+        async with queue.running():
+            await letter.push_many(range(count))
+            await clock.pass_time(1, turns=3000)
+            await clock.pass_time(seconds)
+
+    await deployed(Throttle(1, per=60, by=lambda n: "all"), 600, 300)  # five hours of them
+    assert 10 <= len(ran) <= 12
+    await deployed(None, 1800)
+    assert len(ran) == 300
+
+
+async def test_all_that_a_value_may_is_used_where_many_more_wait_than_are_given_turns(
+    queue: Queue, clock: Clock
+) -> None:
+    ran: list[float] = []
+
+    @queue.kind("letter", rate=Throttle(1, per=60, by=lambda n: "all"))
+    async def letter(n: int) -> None:
+        ran.append(clock.monotonic())
+
+    await letter.push_many(range(400))
+    async with queue.running():
+        await clock.pass_time(1, turns=3000)
+        await clock.pass_time(200 * 60)
+    assert most_in_a_window(ran, 60) == 1
+    assert len(ran) >= 0.97 * 200
+
+
+async def test_jobs_of_a_value_need_not_wait_behind_those_that_were_cancelled(
+    queue: Queue, clock: Clock
+) -> None:
+    ran: list[int] = []
+
+    @queue.kind("letter", rate=Throttle(5, per=1, by=lambda n: "all"))
+    async def letter(n: int) -> None:
+        ran.append(n)
+
+    async with queue.running():
+        ids = await letter.push_many(range(1000))
+        await clock.pass_time(1, turns=3000)
+        for id in ids:
+            assert id is not None
+            await queue.cancel(id)
+        await clock.pass_time(5)
+        await letter.push_many(range(1000, 1050))
+        await clock.pass_time(12, turns=200)
+    assert sum(n >= 1000 for n in ran) == 50
 
 
 async def test_by_that_raises_fails_the_job_as_its_handler_would(
@@ -385,209 +445,3 @@ async def test_a_drain_honours_a_rate_by_value(queue: Queue, clock: Clock) -> No
     assert sorted(ran) == [0, 1]
     clock.advance(10)
     assert await queue.drain() == 2
-
-
-# Limiters of the app's own.
-
-
-class Own:
-    def __init__(self, *answers: Any) -> None:
-        self.answers = list(answers)
-        self.asked: list[str] = []
-
-    async def attempt(self, key: str) -> float:
-        self.asked.append(key)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, BaseException):
-            raise answer
-        if answer == "hang":
-            await asyncio.Event().wait()
-        return cast("float", answer)
-
-
-async def test_a_limiter_is_asked_before_each_job_and_holds_its_kind_back(
-    queue: Queue, clock: Clock, seen: list[Ran]
-) -> None:
-    limiter = Own(0, 5, 0)
-    ran: list[float] = []
-
-    @queue.kind("mail", rate=limiter, attempts=1)
-    async def mail(n: int) -> None:
-        ran.append(clock.monotonic())
-
-    @queue.kind("free")
-    async def free() -> None:
-        ran.append(-1.0)
-
-    async with queue.running():
-        await mail.push_many([1, 2])
-        await clock.pass_time(1)
-        assert len(ran) == 1
-        await free.push()
-        await clock.pass_time(3)
-        assert len(ran) == 2
-        assert -1.0 in ran
-        await clock.pass_time(3)
-        assert len(ran) == 3
-        assert ran[-1] >= 5.0
-    assert set(limiter.asked) == {"mail"}
-    assert [ran.outcome for ran in seen].count(Outcome.HELD_BACK) == 1
-    assert [ran.attempt for ran in seen if ran.kind == "mail" and ran.outcome is Outcome.DONE] == [1, 1]
-
-
-async def test_a_limiter_that_refused_is_not_asked_again_while_the_store_is_slow_to_hold_the_kind_back(
-    clock: Clock,
-) -> None:
-    slow = asyncio.Event()
-
-    class Slow(Memory):
-        async def mark(self, marks: Sequence[Mark]) -> list[Kept]:
-            await slow.wait()
-            return await super().mark(marks)
-
-    queue = Queue(Slow(clock=clock), clock=clock, poll=3600, workers=4)
-    limiter = Own(5)
-    ran: list[float] = []
-
-    @queue.kind("mail", rate=limiter)
-    async def mail(n: int) -> None:
-        ran.append(clock.monotonic())
-
-    @queue.kind("free")
-    async def free() -> None: ...
-
-    await mail.push_many(range(40))
-    async with queue.running():
-        await clock.pass_time(0.5)
-        await free.push()
-        await clock.pass_time(0.5)
-        assert len(limiter.asked) <= 2
-        limiter.answers = [0]
-        slow.set()
-        await clock.pass_time(6)
-        assert len(ran) == 40
-        assert min(ran) >= 5
-
-
-async def test_a_limiter_that_lets_all_go_keeps_no_worker_idle(
-    new_queue: Callable[..., Queue], clock: Clock
-) -> None:
-    queue = new_queue(poll=3600, workers=12)
-    running = 0
-    most = 0
-
-    @queue.kind("mail", rate=Own(0))
-    async def mail(n: int) -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        done = asyncio.Event()
-        clock.call_later(1, done.set)
-        await done.wait()
-        running -= 1
-
-    await mail.push_many(range(20))
-    async with queue.running():
-        await clock.pass_time(0.5)
-    assert most == 12
-
-
-async def test_of_a_kind_that_is_refused_few_jobs_are_claimed(
-    queue: Queue, clock: Clock, store: Looking
-) -> None:
-    @queue.kind("mail", rate=Own(60))
-    async def mail(n: int) -> None: ...
-
-    await mail.push_many(range(100))
-    async with queue.running():
-        await clock.pass_time(30)
-    assert len(store.marked) <= 2
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [-1, math.nan, math.inf, True, None, "5", "hang", ValueError("down"), SystemExit(3)],
-    ids=str,
-)
-async def test_a_limiter_that_fails_holds_its_kind_back_for_ten_seconds_and_is_told_once_a_minute(
-    queue: Queue, clock: Clock, answer: object, lines: Callable[[str], list[str]], seen: list[Ran]
-) -> None:
-    limiter = Own(answer)
-    ran: list[int] = []
-
-    @queue.kind("mail", rate=limiter, attempts=1)
-    async def mail(n: int) -> None:
-        ran.append(n)
-
-    await mail.push(1)
-    async with queue.running():
-        await clock.pass_time(1)
-        await clock.pass_time(54)
-        assert 2 <= len(limiter.asked) <= 6
-        assert len(lines("a limiter failed")) == 1
-        limiter.answers = [0]
-        await clock.pass_time(22)
-    assert ran == [1]
-    assert [ran.attempt for ran in seen if ran.outcome is Outcome.DONE] == [1]
-
-
-async def test_a_limiters_wait_of_years_is_a_day(queue: Queue, clock: Clock) -> None:
-    limiter = Own(1e9, 0)
-    ran: list[int] = []
-
-    @queue.kind("mail", rate=limiter)
-    async def mail(n: int) -> None:
-        ran.append(n)
-
-    await mail.push(1)
-    assert await queue.drain() == 0
-    clock.advance(86_399)
-    assert await queue.drain() == 0
-    clock.advance(1)
-    assert await queue.drain() == 1
-
-
-async def test_a_limiter_is_asked_in_its_jobs_context(new_queue: Callable[..., Queue], clock: Clock) -> None:
-    import fastjobs
-    from fastjobs.core.request_id import current
-
-    seen: list[tuple[str, str | None]] = []
-
-    class Asks:
-        async def attempt(self, key: str) -> float:
-            seen.append((fastjobs.current_job().kind, fastjobs.request_id()))
-            return 0
-
-    queue = new_queue(carry=[fastjobs.CarryRequestID()])
-
-    @queue.kind("mail", rate=Asks())
-    async def mail() -> None: ...
-
-    token = current.set("abc-1")
-    await mail.push()
-    current.reset(token)
-    await queue.drain()
-    assert seen == [("mail", "abc-1")]
-
-
-async def test_a_stop_while_a_limiter_is_asked_gives_the_job_back(
-    new_queue: Callable[..., Queue], clock: Clock, store: Looking, seen: list[Ran]
-) -> None:
-    queue = new_queue(grace=0.05)
-    limiter = Own("hang")
-    ran: list[int] = []
-
-    @queue.kind("mail", rate=limiter, attempts=1)
-    async def mail(n: int) -> None:
-        ran.append(n)
-
-    await mail.push(1)
-    async with queue.running():
-        await clock.pass_time(0.1)
-        assert limiter.asked
-    assert ran == []
-    assert [(ran.outcome, ran.attempt, ran.took, ran.error) for ran in seen] == [
-        (Outcome.HELD_BACK, 1, 0, None)
-    ]
-    claimed = await store.claim([Claimable(kind="mail", hold=1, attempts=1)], 1)
-    assert [(job.attempts, job.error) for job in claimed.jobs] == [(1, None)]
