@@ -18,7 +18,7 @@ from fastjobs.runtime.queue import Queue
 _KINDS = (
     "Tells of each kind how many of its jobs wait, how many of these are due and for how long, how many are held (they"
     " run) or parked (they wait for another of their value, one at a time), and how many have failed for good; and"
-    " whether it's paused, held back by its rate, or has no handler in this queue. No number is counted past"
+    " whether it's paused, held back by its limiter, or has no handler in this queue. No number is counted past"
     f" {telling.CAP:,}. It writes nothing, and is cheap. {EXITS}"
 )
 _PAUSE = (

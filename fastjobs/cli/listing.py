@@ -137,7 +137,7 @@ class Listing:
         told = f"{jobs}{self._of} {_VERBS[self._state][1 if total == 1 else 2]}"
         if self._state is JobState.FAILED:
             told += f", and {'is' if total == 1 else 'are'} kept {telling.kept(queue.keep_failed, one=total == 1)}"
-        told += self._parked(kinds, ", and", "more wait")
+        told += self._parked(kinds, ", and", more=True)
         return f"{told}. {_FIRST[self._state].format(f'{read:,}')}:\n" if more else f"{told}:\n"
 
     async def _none(self, queue: Queue) -> None:
@@ -145,7 +145,7 @@ class Listing:
             await check_kind(queue, self._kind)
         if not self._as_json:
             kinds = await self._counts(queue) if self._request is None else None
-            out(f"no job{self._of} {_VERBS[self._state][0]}{self._parked(kinds, ';', 'wait')}\n")
+            out(f"no job{self._of} {_VERBS[self._state][0]}{self._parked(kinds, ';')}\n")
 
     @property
     def _most(self) -> int:
@@ -157,12 +157,14 @@ class Listing:
         kind = "" if self._kind is None else f" of {harmless(self._kind)}"
         return kind if self._request is None else f"{kind} of request {self._request}"
 
-    def _parked(self, kinds: list[KindInfo] | None, joined: str, wait: str) -> str:
+    def _parked(self, kinds: list[KindInfo] | None, joined: str, *, more: bool = False) -> str:
         """A word on those that wait and aren't listed, as they wait for no worker."""
         parked = _sum(kinds or (), "parked") if self._state is JobState.WAITING else 0
         if not parked:
             return ""
-        return f"{joined} {telling.number_of(parked)} {wait} for another of their value, which runs (one at a time)"
+        waits = "waits for another of its" if parked == 1 else "wait for another of their"
+        number = f"{telling.number_of(parked)}{' more' * more}"
+        return f"{joined} {number} {waits} value, which runs (one at a time)"
 
     async def _counts(self, queue: Queue) -> list[KindInfo] | None:
         """The numbers of the kinds that are listed; None where the store has none."""

@@ -119,9 +119,11 @@ def checked(name: str, settings: KindSettings) -> KindOptions:
     """The options of kind `name`, or a RegistrationError that says which is wrong and how."""
     unknown = set(settings) - set(KindSettings.__annotations__)
     if unknown:
+        of_unique = sorted(unknown & set(Unique.__annotations__))
         raise RegistrationError(
             f"kind {name!r}: there is no option {', '.join(sorted(unknown))};"
             f" there are {', '.join(sorted(KindSettings.__annotations__))}"
+            + (f". Unique has it: unique=Unique({of_unique[0]}=…)" if of_unique else "")
         )
     attempts = settings.get("attempts", 10)
     if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= 1_000_000:

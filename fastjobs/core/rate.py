@@ -16,6 +16,8 @@ from fastjobs.core.text import one_line
 MOST = 10_000
 LONGEST = 366 * DAY
 """The longest time a rate counts in, in microseconds."""
+_SHOWN = 250
+"""The most characters of what was given in an error."""
 KEY = 200
 """The most characters of a value's key that are kept as they are."""
 
@@ -50,7 +52,12 @@ class Throttle:
         except ValueError as bad:
             raise RegistrationError(f"Throttle: {bad}") from None
         if by is not None and (not callable(by) or inspect.iscoroutinefunction(by)):
-            raise RegistrationError(f"Throttle: by is a plain function of a value, not {by!r}")
+            found = "an async one" if callable(by) else repr(by)
+            raise RegistrationError(f"Throttle: by is a plain function of a value, not {found}")
+        if by is not None and not takes_one(by):
+            raise RegistrationError(
+                f"Throttle: by is a plain function of one value, and it can't be called with one: {by!r}"
+            )
         object.__setattr__(self, "max", max)
         object.__setattr__(self, "per", per)
         object.__setattr__(self, "by", by)
@@ -82,13 +89,34 @@ def rate(given: object, what: str) -> Throttle | Limiter | None:
     """What `rate=` of a kind means; a RegistrationError for what it can't be."""
     if given is None or isinstance(given, Throttle):
         return given
-    attempt: object = getattr(given, "attempt", None)
-    if isinstance(given, type) or not inspect.iscoroutinefunction(attempt):
+    wanted = f"{what}: rate is a Throttle(max, per=…), or a limiter with an async def attempt(self, key: str) -> float"
+    if isinstance(given, (list, tuple, set, frozenset)):
         raise RegistrationError(
-            f"{what}: rate is a Throttle(max, per=…), or a limiter with an async def attempt(self, key: str) -> float,"
-            f" and {given!r} is none"
+            f"{wanted}: a kind has one, and this is a {type(cast('object', given)).__name__}"
+        )
+    attempt: object = getattr(given, "attempt", None)
+    if isinstance(given, type) and attempt is not None:
+        raise RegistrationError(f"{wanted}, and {given.__name__} is its class: make one of it")
+    if callable(attempt) and not inspect.iscoroutinefunction(attempt):
+        raise RegistrationError(f"{wanted}, and attempt of {one_line(repr(given), _SHOWN)} is no async def")
+    if isinstance(given, type) or not callable(attempt):
+        raise RegistrationError(f"{wanted}, and {one_line(repr(given), _SHOWN)} is none")
+    if not takes_one(attempt):
+        raise RegistrationError(
+            f"{wanted}, and attempt of {one_line(repr(given), _SHOWN)} can't be called with a key"
         )
     return cast("Limiter", given)
+
+
+def takes_one(function: Callable[..., object]) -> bool:
+    """Whether it can be called with one argument, as far as its signature says."""
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # as of some that are written in C
+        return True
+    return True
 
 
 RESERVED = 10 * SECOND

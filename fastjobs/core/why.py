@@ -63,25 +63,36 @@ def _waits(job: KeptJob, options: KindOptions | None) -> str:
         if job.attempts and job.error is not None:
             failed_with = one_line(error_and_place(job.error)[0], _ERROR)
             return _paused_too(job, f"it failed, and is tried again at {told(job.run_at)}: {failed_with}")
-        return _paused_too(job, f"it waits for its time, {told(job.run_at)}")
+        return _paused_too(job, f"it waits for its time, {told(job.run_at)}{_held_back(options)}")
     if job.kind_paused:
         return f"its kind is paused, until it's resumed: fastjobs resume QUEUE {job.kind}"
     if job.kind_held_until > job.now:
-        return f"its kind is held back until {told(job.kind_held_until)}, by its rate"
+        return f"its kind is held back until {told(job.kind_held_until)}, by its limiter"
     if options is None:
         return "no handler of its kind here: it waits for an instance that has one"
     if options.at_once is not None and job.kind_held >= options.at_once:
         return f"{job.kind_held} of its kind run{'s' * (job.kind_held == 1)}, as many as at_once lets"
     # A throttle's places are counted where they're taken, and whether there is one left isn't read for this.
-    rate = "" if options.rate is None else f", or for its rate{_of(options.rate)}"
-    return f"it is due since {told(job.run_at)}, and waits for a free worker{rate}"
+    # Nor is it kept anywhere which processes are up.
+    rate = "" if options.rate is None else f" for its {_named(options.rate)},"
+    return f"it is due since {told(job.run_at)}, and waits for a free worker,{rate} or for a process that runs its kind"
 
 
-def _of(rate: Throttle | Limiter) -> str:
+def _held_back(options: KindOptions | None) -> str:
+    """A job that its value's rate held back has a time as one that was pushed for later, so both are said."""
+    rate = None if options is None else options.rate
+    return (
+        f", as pushed or as held back by its {_named(rate)}"
+        if isinstance(rate, Throttle) and rate.by is not None
+        else ""
+    )
+
+
+def _named(rate: Throttle | Limiter) -> str:
     if not isinstance(rate, Throttle):
-        return ""
+        return "limiter"
     per = f"{rate.period / SECOND:,.3f}".rstrip("0").rstrip(".")
-    return f", {rate.max:,} in {per} s{'' if rate.by is None else ' for each answer of its by='}"
+    return f"rate ({rate.max:,} in {per} s{'' if rate.by is None else ' for each answer of its by='})"
 
 
 def _paused_too(job: KeptJob, sentence: str) -> str:

@@ -90,8 +90,8 @@ class Feed:
         self._free_at = clock.monotonic()
         """When a claim was last asked for a worker that is free."""
         self._finds_more = False
-        """Whether that one found a job that no claim takes ahead, as it lost a worker or its kind has a limit: there
-        may be more."""
+        """Whether that one found a job that no claim takes ahead, as it lost a worker before or its kind is limited.
+        There may be more."""
         self._limited = frozenset(kind.kind for kind in kinds if not kind.ahead_ok)
         self._free = FREE_SOON if self._limited else FREE
         self._opened = opened

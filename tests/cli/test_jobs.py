@@ -249,7 +249,7 @@ def test_jobs_that_wait_are_told_with_the_reason(shop: Shop) -> None:
 
   2  verify-mail, pushed at {WHEN}, named second
       {{"user":2,"email":"b@example.com"}}
-      it is due since {WHEN}, and waits for a free worker
+      it is due since {WHEN}, and waits for a free worker, or for a process that runs its kind
 
   1  verify-mail, pushed at {WHEN}
       {{"user":1,"email":"a@example.com"}}
@@ -298,7 +298,7 @@ def test_jobs_that_run_are_told_and_those_that_are_parked_behind_them_counted(sh
       it runs: attempt 1, held until 2026-09-28 10:03:03 UTC
 """
     )
-    behind = "1 wait for another of their value, which runs (one at a time)"
+    behind = "1 waits for another of its value, which runs (one at a time)"
     assert shop.typed("jobs", "--waiting", "index")[1] == f"no job of index waits; {behind}\n"
     _, out, _ = shop.typed("jobs", "show", "2")
     assert out.startswith(

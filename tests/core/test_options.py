@@ -68,6 +68,7 @@ def test_the_hold_is_the_timeout_and_fifteen_seconds_and_never_more_than_the_que
             "there is no option retries; there are at_once, attempts, backoff, keep_name, permanent, priority, process,"
             " rate, timeout, unique",
         ),
+        ({"latest": True}, r"no option latest; .* Unique has it: unique=Unique\(latest=…\)$"),
         ({"retries": 3, "delay": 1}, "there is no option delay, retries;"),
     ],
 )

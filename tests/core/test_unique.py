@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, IntEnum, StrEnum
+from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any
 
 import pytest
@@ -138,6 +141,14 @@ def test_a_unique_that_cannot_be_says_so(given: dict[str, Any], told: str) -> No
         Unique(**given)
 
 
+def of_nothing() -> int:
+    return 1
+
+
+def of_two(value: int, other: int) -> int:
+    return value + other
+
+
 @pytest.mark.parametrize(
     ("most", "more", "told"),
     [
@@ -150,6 +161,12 @@ def test_a_unique_that_cannot_be_says_so(given: dict[str, Any], told: str) -> No
         (1, {"per": math.inf}, "per is a number of seconds"),
         (1, {"per": timedelta(days=400)}, "per is at most a year"),
         (1, {"per": 1, "by": "user"}, "by is a plain function"),
+        (
+            1,
+            {"per": 1, "by": of_nothing},
+            "by is a plain function of one value, and it can't be called with one",
+        ),
+        (1, {"per": 1, "by": of_two}, "it can't be called with one"),
     ],
 )
 def test_a_throttle_that_cannot_be_says_so(most: Any, more: dict[str, Any], told: str) -> None:
@@ -163,6 +180,11 @@ async def in_time(value: int) -> int:
 
 class Answers:
     async def attempt(self, key: str) -> float:
+        return 0
+
+
+class NoKey:
+    async def attempt(self) -> float:
         return 0
 
 
@@ -180,8 +202,12 @@ class NotAsync:
         ({"at_once": True}, "at_once is a whole number from 1"),
         ({"at_once": 1.0}, "at_once is a whole number from 1"),
         ({"rate": 5}, "rate is a Throttle"),
-        ({"rate": Answers}, "rate is a Throttle"),
-        ({"rate": NotAsync()}, "rate is a Throttle"),
+        ({"rate": object()}, "rate is a Throttle.* and <object .*> is none"),
+        ({"rate": Answers}, "rate is a Throttle.*, and Answers is its class: make one of it"),
+        ({"rate": Throttle}, "rate is a Throttle.* is none"),
+        ({"rate": NotAsync()}, "rate is a Throttle.* is no async def"),
+        ({"rate": NoKey()}, "rate is a Throttle.* can't be called with a key"),
+        ({"rate": [Throttle(50, per=1), Throttle(5, per=1, by=str)]}, "a kind has one, and this is a list"),
         ({"keep_name": -1}, "keep_name is at least"),
     ],
 )
@@ -191,7 +217,7 @@ def test_an_option_of_a_limit_that_cannot_be_says_so(settings: dict[str, Any], t
 
 
 def test_by_is_a_plain_function() -> None:
-    with pytest.raises(RegistrationError, match="by is a plain function"):
+    with pytest.raises(RegistrationError, match="by is a plain function of a value, not an async one"):
         Throttle(1, per=1, by=in_time)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -210,6 +236,9 @@ def test_what_is_right_is_taken() -> None:
     assert found.unique is not None
     assert (found.unique.most, found.at_once, found.rate) == (60 * SECOND, 3, limiter)
     assert checked("k", {"unique": True}).unique == Unique()
+    functions: list[Callable[[Any], Any]] = [str, attrgetter("user"), partial(getattr, "a"), max]
+    for by in functions:
+        assert Throttle(1, per=1, by=by).by is by
     assert checked("k", {}).keep_name == 86_400 * SECOND
 
 

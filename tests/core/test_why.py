@@ -41,6 +41,15 @@ HELD = JobState.HELD
 LATER = NOW + MINUTE
 CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
     (kept(run_at=LATER), options(), "it waits for its time, 2026-11-30 02:01:00 UTC"),
+    (
+        kept(run_at=LATER),
+        options(rate=Throttle(5, per=1, by=str)),
+        "it waits for its time, 2026-11-30 02:01:00 UTC, as pushed or as held back by its rate (5 in 1 s for"
+        " each answer of its by=)",
+    ),
+    # As a whole it holds none of them back by a time of its own.
+    (kept(run_at=LATER), options(rate=Throttle(5, per=1)), "it waits for its time, 2026-11-30 02:01:00 UTC"),
+    (kept(run_at=LATER), options(rate=Never()), "it waits for its time, 2026-11-30 02:01:00 UTC"),
     (kept(run_at=LATER), None, "it waits for its time, 2026-11-30 02:01:00 UTC"),
     (
         kept(run_at=LATER, attempts=2, error="OSError: down"),
@@ -69,40 +78,43 @@ CASES: list[tuple[KeptJob, KindOptions | None, str]] = [
     (
         kept(kind_held_until=LATER),
         options(),
-        "its kind is held back until 2026-11-30 02:01:00 UTC, by its rate",
+        "its kind is held back until 2026-11-30 02:01:00 UTC, by its limiter",
     ),
     (
         kept(kind_held_until=NOW),
         options(),
-        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker",
+        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for a process that runs its kind",
     ),
     (
         kept(),
         options(rate=Throttle(1, per=60)),
-        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for its rate, 1 in 60 s",
+        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, for its rate (1 in 60 s),"
+        " or for a process that runs its kind",
     ),
     (
         kept(),
         options(rate=Throttle(3_000, per=timedelta(days=1), by=str)),
-        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for its rate, 3,000 in 86,400 s for"
-        " each answer of its by=",
+        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, for its rate (3,000 in 86,400 s for"
+        " each answer of its by=), or for a process that runs its kind",
     ),
     (
         kept(),
         options(rate=Throttle(1, per=0.25)),
-        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for its rate, 1 in 0.25 s",
+        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, for its rate (1 in 0.25 s),"
+        " or for a process that runs its kind",
     ),
     (
         kept(),
         options(rate=Never()),
-        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for its rate",
+        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, for its limiter, or for a process that"
+        " runs its kind",
     ),
     (kept(kind_held=1), options(at_once=1), "1 of its kind runs, as many as at_once lets"),
     (kept(kind_held=2), options(at_once=2), "2 of its kind run, as many as at_once lets"),
     (
         kept(kind_held=1),
         options(at_once=2),
-        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker",
+        "it is due since 2026-11-30 02:00:00 UTC, and waits for a free worker, or for a process that runs its kind",
     ),
     (kept(), None, "no handler of its kind here: it waits for an instance that has one"),
     (kept(kind_paused=True), None, PAUSED),

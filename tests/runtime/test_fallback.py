@@ -416,7 +416,7 @@ async def test_a_look_tells_that_the_kinds_are_handled(queue: Queue, pushes: Que
     found = await queue.job(id)
     assert found is not None
     assert found.state is JobState.WAITING
-    assert found.why.endswith("waits for a free worker")
+    assert found.why.endswith("waits for a free worker, or for a process that runs its kind")
 
 
 def nothing() -> None: ...

@@ -101,7 +101,7 @@ async def test_each_state_says_why(new_queue: Callable[..., Queue], clock: Clock
         ids = [await rated.push(), await rated.push()]
         await clock.pass_time(1)
         due = "it is due since 2026-01-01 00:00:00 UTC, and waits for a free worker"
-        assert await why(ids[1]) == f"{due}, or for its rate, 1 in 60 s"
+        assert await why(ids[1]) == f"{due}, for its rate (1 in 60 s), or for a process that runs its kind"
         held = await turns.push(Mail(user=1))
         await clock.pass_time(1)
         behind = await turns.push(Mail(user=1))

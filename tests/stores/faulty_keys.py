@@ -155,6 +155,15 @@ told_by("test_a_latest_push_moves_no_job_that_let_its_key_go")(_TakesAKeyBackToT
 told_by("test_a_job_that_ended_has_no_key")(_after(Fail, Memory._take_key, "KeepsTheKeyOfAFailedJob"))
 
 
+@told_by("test_a_job_that_has_its_key_and_no_attempts_left_fails_without_it")
+class KeepsTheKeyOfWhatIsSpent(Memory):
+    def _fail(self, row: Row, now: int, error: str) -> None:
+        had = row.unique
+        super()._fail(row, now, error)
+        if had:
+            self._take_key(row)
+
+
 @told_by("test_a_job_that_lost_its_worker_does_not_take_its_key_back")
 class TakesAKeyBackAsAHoldEnds(Memory):
     def _end_holds(self, now: int) -> None:
@@ -305,6 +314,18 @@ told_by("test_a_moved_job_takes_its_place_by_its_new_time")(
 )
 
 
+@told_by("test_a_latest_push_that_moves_the_next_of_its_key_to_later_lets_another_go")
+class ParksBehindAMovedJob(Memory):
+    def _move(self, row: Row, run_at: int, at_most: int | None, owner: object) -> None:
+        super()._move(row, run_at, at_most, owner)
+        if row.alone is not None:
+            for other in [
+                each for each in self._rows.values() if each.alone == row.alone and each is not row
+            ]:
+                if other.state is not State.HELD:
+                    self._park(other)
+
+
 @told_by("test_a_latest_push_moves_a_job_to_a_given_time")
 class AnswersNothingForAMove(Memory):
     async def push(self, jobs: Sequence[NewJob]) -> list[str | None]:
@@ -451,6 +472,14 @@ class WakesNobodyAsAttemptsAreUsedUp(_WakesNobodyAsAHoldEnds):
         self._parked = parked
 
 
+@told_by("test_a_job_that_was_to_be_the_next_and_has_no_attempts_left_lets_another_go")
+class WakesNobodyForWhatIsSpent(Memory):
+    def _fail(self, row: Row, now: int, error: str) -> None:
+        parked, self._parked = self._parked, {}
+        super()._fail(row, now, error)
+        self._parked = parked
+
+
 @told_by("test_a_hold_that_ran_out_lets_one_of_its_key_go")
 class KeepsTheKeyOfAHoldThatRanOut(_WakesNobodyAsAHoldEnds):
     def _end_holds(self, now: int) -> None:
@@ -527,6 +556,17 @@ class CountsWhatItPassesOver(Memory):
 
 
 told_by("test_a_claim_that_passed_over_jobs_does_not_leave_others_behind")(CountsWhatItPassesOver)
+
+
+@told_by("test_jobs_that_wait_for_another_let_no_more_than_the_limit_go")
+@told_by("test_jobs_that_wait_for_another_give_no_worker_more_than_is_free")
+class FreesAWorkerByWhatItPassesOver(Memory):
+    async def claim(self, kinds: Sequence[Claimable], limit: int, *, ahead: int = 0, **more: Any) -> Claimed:
+        before = sum(map(len, self._parked.values()))
+        found = await super().claim(kinds, limit, ahead=ahead, **more)
+        passed = sum(map(len, self._parked.values())) - before
+        others = await super().claim(kinds, min(passed, limit - len(found.jobs)), **more)
+        return replace(found, jobs=[*found.jobs, *others.jobs])
 
 
 @told_by("test_jobs_that_wait_for_another_use_up_no_limit_of_their_kind")
@@ -978,6 +1018,18 @@ class TellsTheWaitOfTheLastPlace(Counters):
         return found._replace(wait=found.wait and max(1, max(taken) + asked.per - now))
 
 
+class WaitsForWhatIsNotSettled(Counters):
+    """As though whoever took it had died."""
+
+    def _take(self, asked: Throttled, now: int) -> Places:
+        taken = [
+            at for at, _ in self._taken.get((asked.name, asked.key), {}).values() if at + asked.per > now
+        ]
+        found = super()._take(asked, now)
+        taken += [found.until] * len(found.slots)
+        return found._replace(wait=found.wait and max(1, min(taken) + asked.per - now))
+
+
 class SettlesNothing(Counters):
     def settle(self, started: Sequence[tuple[Places, int, int]]) -> None:
         pass
@@ -1054,6 +1106,7 @@ class FreesWhatDied(Counters):
 _COUNTERS: list[tuple[type[Counters], str]] = [
     (AnswersTakesInAnotherOrder, "test_a_take_asks_for_several_in_any_order"),
     (TellsTheWaitOfTheLastPlace, "test_the_wait_is_never_later_than_the_next_place_is_free"),
+    (WaitsForWhatIsNotSettled, "test_the_wait_for_places_that_are_not_settled_is_that_for_a_start_now"),
     (SettlesNothing, "test_places_that_did_not_start_are_free_again"),
     (SettlesAllAsStarted, "test_places_that_did_not_start_are_free_again"),
     (SettlesAllAsFree, "test_places_settled_twice_are_settled_once"),

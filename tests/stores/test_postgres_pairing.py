@@ -493,6 +493,9 @@ async def test_a_claim_that_comes_as_a_push_is_under_way_goes_by_itself(
         await until_blocked(postgres_database)
         claimed = asyncio.create_task(store.claim([MAIL], 9))
         behind = asyncio.create_task(store.push([NewJob("mail", "2")]))
+        async with asyncio.timeout(5):
+            while "claim" not in sent:
+                await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
         assert sent == ["push", "claim"]
     await asyncio.gather(pushed, claimed, behind)

@@ -71,6 +71,23 @@ class KeysInTransactions(InTransactions):
         assert await either.notes() == 1
 
     @_ENDS
+    async def test_a_job_that_a_latest_push_meets_starts_after_that_ones_transaction(
+        self, store: Store, either: App, commits: bool
+    ) -> None:
+        """Started before, it wouldn't see what the transaction wrote, and no other job is there that would."""
+        need(store, Extra.LATEST)
+        id = await push_one(store, keyed("1", latest=True))
+        async with either.begin() as tx:
+            await tx.note("what the job is to see")
+            assert await _push(store, tx, keyed("2", latest=True)) == id
+            claiming = asyncio.create_task(take(store))
+            await asyncio.wait({claiming}, timeout=0.1)
+            assert not claiming.done() or claiming.result() == [], "it was claimed before the commit"
+            await (tx.commit() if commits else tx.rollback())
+        found = await claiming or await take(store)
+        assert [job.id for job in found] == [id]
+
+    @_ENDS
     async def test_a_push_of_a_key_waits_for_the_transaction_that_pushed_it(
         self, store: Store, either: App, commits: bool
     ) -> None:

@@ -1,4 +1,7 @@
-"""The suite on pushes that move the job that waits (LATEST)."""
+"""The suite on pushes that move the job that waits (LATEST).
+
+Longer than 300 lines, as it's one subject: what is moved, how far, and what becomes of those beside it.
+"""
 
 from __future__ import annotations
 
@@ -235,6 +238,22 @@ class Latest(Subject):
         assert (job.id, job.payload) == (id, "2")
 
     # At once
+
+    async def test_a_latest_push_that_moves_the_next_of_its_key_to_later_lets_another_go(
+        self, store: Store, clock: Clock
+    ) -> None:
+        need(store, Extra.LATEST | Extra.ONE_AT_A_TIME)
+        await push_one(store, keyed("tried", alone=True))
+        job = await take_one(store)
+        assert await mark(store, TryAgain(job.id, job.claim, 2 * SECOND, "x")) == [Kept.YES]
+        await push_one(store, keyed("running", alone=True))
+        running = await take_one(store)
+        await push_one(store, keyed("next", alone=True, latest=True, after=SECOND))
+        clock.advance(3)
+        assert await take(store) == []
+        assert await mark(store, Done(running.id, running.claim)) == [Kept.YES]
+        await push_one(store, keyed("later", alone=True, latest=True, after=MINUTE))
+        assert await payloads(store) == ["tried"], "it waits for one that is to run much later"
 
     async def test_of_latest_pushes_at_once_one_job_waits(self, store: Store, other: Store) -> None:
         need(store, Extra.LATEST)

@@ -134,6 +134,31 @@ class OneAtATime(Subject):
         assert await payloads(store, *kinds, limit=2) == ['"0"', '"1"']
         assert await payloads(store, *kinds, limit=2) == ['"2"', '"photo"']
 
+    async def test_jobs_that_wait_for_another_give_no_worker_more_than_is_free(
+        self, store: Store, clock: Clock
+    ) -> None:
+        """Jobs that are for free workers alone are no more than these, though some of them were passed over."""
+        need(store, Extra.ONE_AT_A_TIME)
+        await _running(store)
+        await push_one(store, keyed("2", alone=True))
+        for key in "bcd":
+            clock.advance(0.001)
+            await push_one(store, keyed(f'"{key}"', key, alone=True))
+        found = await store.claim([of(ahead_ok=False)], 4, ahead=2)
+        assert {job.payload for job in found.jobs} <= {'"b"', '"c"'}
+
+    async def test_jobs_that_wait_for_another_let_no_more_than_the_limit_go(
+        self, store: Store, clock: Clock
+    ) -> None:
+        need(store, Extra.ONE_AT_A_TIME)
+        await _running(store)
+        await push_one(store, keyed("2", alone=True))
+        for key in "bcd":
+            clock.advance(0.001)
+            await push_one(store, keyed(f'"{key}"', key, alone=True))
+        found = await store.claim([of(limit=2)], 4)
+        assert {job.payload for job in found.jobs} <= {'"b"', '"c"'}
+
     async def test_a_claim_that_passed_over_jobs_does_not_leave_others_behind(
         self, store: Store, clock: Clock
     ) -> None:
@@ -238,6 +263,22 @@ class OneAtATime(Subject):
         first, second = await claim(store, of(attempts=1)), await claim(store, of(attempts=1))
         assert [job.payload for job in [*first.exhausted, *second.exhausted]] == ["1"]
         assert [job.payload for job in [*first.jobs, *second.jobs]] == ["2"]
+
+    async def test_a_job_that_was_to_be_the_next_and_has_no_attempts_left_lets_another_go(
+        self, store: Store, clock: Clock
+    ) -> None:
+        tried = await _running(store)
+        assert await mark(store, TryAgain(tried.id, tried.claim, SECOND, "x")) == [Kept.YES]
+        await push_one(store, keyed("2", alone=True))
+        running = await take_one(store)
+        await push_one(store, keyed("3", alone=True, after=2 * SECOND))
+        clock.advance(3)
+        assert await take(store) == []
+        assert await mark(store, Done(running.id, running.claim)) == [Kept.YES]
+        # A deploy has made them fewer.
+        found = await claim(store, of(attempts=1))
+        assert [job.payload for job in found.exhausted] == ["1"]
+        assert [job.payload for job in [*found.jobs, *await take(store, of(attempts=1))]] == ["3"]
 
     async def test_a_late_mark_lets_no_other_of_its_key_go(self, store: Store, clock: Clock) -> None:
         old = await _running(store)

@@ -21,6 +21,7 @@ from fastjobs.testing.suite.subject import (
     SECOND,
     MakeMark,
     Subject,
+    claim,
     key_of,
     keyed,
     mark,
@@ -153,6 +154,18 @@ class Unique(Subject):
             assert await mark(store, end(await take_one(store))) == [Kept.YES]
         assert await push_one(store, keyed("2")) is not None
         assert await payloads(store) == ["2"]
+
+    async def test_a_job_that_has_its_key_and_no_attempts_left_fails_without_it(self, store: Store) -> None:
+        need(store, Extra.UNIQUE)
+        await push_one(store, keyed("1"))
+        job = await take_one(store)
+        await mark(store, TryAgain(job.id, job.claim, 0, "x"))
+        job = await take_one(store)
+        await mark(store, GiveBack(job.id, job.claim))
+        assert await push_one(store, keyed("2")) is None, "it has its key again"
+        # A deploy has made them fewer.
+        assert [job.payload for job in (await claim(store, of(attempts=1))).exhausted] == ["1"]
+        assert await push_one(store, keyed("3")) is not None, "a failed job keeps its value from being pushed"
 
     async def test_a_job_run_again_does_not_take_its_key_back(self, store: Store) -> None:
         need(store, Extra.UNIQUE | Extra.FAILED)

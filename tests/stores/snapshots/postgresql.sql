@@ -867,7 +867,7 @@ BEGIN
   LOOP
     o_slots := '{}';
     o_wait := 0;
-    SELECT coalesce(array_agg(t.slot), '{}'), coalesce(array_agg(t.at ORDER BY t.at), '{}') INTO v_live, v_ats
+    SELECT coalesce(array_agg(t.slot), '{}'), coalesce(array_agg(least(t.at, p_now)), '{}') INTO v_live, v_ats
     FROM "fastjobs_throttles" t WHERE t.name = r.name AND t.key = r.key AND t.at + r.per > p_now;
     -- Also those of slots that a throttle of fewer places no longer has.
     v_room := greatest(least(r.wanted, r.most - cardinality(v_live)), 0);
@@ -881,8 +881,9 @@ BEGIN
       ON CONFLICT (name, key, slot) DO UPDATE SET at = excluded.at, free_at = excluded.free_at;
     END IF;
     IF v_room < r.wanted THEN
-      -- As many as are too many for one more are to be over: what was taken just now comes last.
-      v_ats := v_ats || array_fill(v_at, ARRAY[v_room]);
+      -- As many as are too many for one more are to be over: what was taken just now comes last. A place that isn't
+      -- settled yet may turn out to be of a start that is now.
+      v_ats := v_ats || array_fill(p_now, ARRAY[v_room]);
       IF r.most > 0 THEN
         SELECT greatest(a.at + r.per - p_now, 0) INTO o_wait FROM unnest(v_ats) a(at)
         ORDER BY a.at OFFSET greatest(cardinality(v_ats) - r.most, 0) LIMIT 1;
