@@ -2,8 +2,7 @@
 
 A kind's places are taken before the claim, which then has so much room for it, and what of them started is settled
 after it. While nothing of it is due it has no room and takes none. With `by=` a claim can't know the values before, so
-the places are taken after it, and the jobs without one go back, each for a turn of its own. A little over 300 lines, as
-all that is asked around one claim stands together.
+the places are taken after it, and the jobs without one go back, each for a turn of its own.
 """
 
 from __future__ import annotations
