@@ -464,20 +464,17 @@ told_by("test_the_mark_of_a_hold_that_ran_out_frees_nothing_of_the_next_holders[
 )
 
 
-@told_by("test_a_job_that_used_up_its_attempts_lets_the_next_of_its_key_go")
-class WakesNobodyAsAttemptsAreUsedUp(_WakesNobodyAsAHoldEnds):
-    def _fail(self, row: Row, now: int, error: str) -> None:
-        parked, self._parked = self._parked, {}
-        super()._fail(row, now, error)
-        self._parked = parked
-
-
 @told_by("test_a_job_that_was_to_be_the_next_and_has_no_attempts_left_lets_another_go")
 class WakesNobodyForWhatIsSpent(Memory):
     def _fail(self, row: Row, now: int, error: str) -> None:
         parked, self._parked = self._parked, {}
         super()._fail(row, now, error)
         self._parked = parked
+
+
+@told_by("test_a_job_that_used_up_its_attempts_lets_the_next_of_its_key_go")
+class WakesNobodyAsAttemptsAreUsedUp(_WakesNobodyAsAHoldEnds, WakesNobodyForWhatIsSpent):
+    """Neither as the hold ends nor as the claim fails it."""
 
 
 @told_by("test_a_hold_that_ran_out_lets_one_of_its_key_go")

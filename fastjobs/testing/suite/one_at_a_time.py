@@ -138,24 +138,14 @@ class OneAtATime(Subject):
         self, store: Store, clock: Clock
     ) -> None:
         """Jobs that are for free workers alone are no more than these, though some of them were passed over."""
-        need(store, Extra.ONE_AT_A_TIME)
-        await _running(store)
-        await push_one(store, keyed("2", alone=True))
-        for key in "bcd":
-            clock.advance(0.001)
-            await push_one(store, keyed(f'"{key}"', key, alone=True))
+        await _others_behind(store, clock)
         found = await store.claim([of(ahead_ok=False)], 4, ahead=2)
         assert {job.payload for job in found.jobs} <= {'"b"', '"c"'}
 
     async def test_jobs_that_wait_for_another_let_no_more_than_the_limit_go(
         self, store: Store, clock: Clock
     ) -> None:
-        need(store, Extra.ONE_AT_A_TIME)
-        await _running(store)
-        await push_one(store, keyed("2", alone=True))
-        for key in "bcd":
-            clock.advance(0.001)
-            await push_one(store, keyed(f'"{key}"', key, alone=True))
+        await _others_behind(store, clock)
         found = await store.claim([of(limit=2)], 4)
         assert {job.payload for job in found.jobs} <= {'"b"', '"c"'}
 
@@ -400,6 +390,15 @@ class OneAtATime(Subject):
 
         await asyncio.gather(*(worker([store, other][n % 2]) for n in range(self.races)))
         assert not left, f"{len(left)} jobs were never claimed again"
+
+
+async def _others_behind(store: Store, clock: Clock) -> None:
+    """One of a key is held, another of it is due, and behind it three of other keys."""
+    await _running(store)
+    await push_one(store, keyed("2", alone=True))
+    for key in "bcd":
+        clock.advance(0.001)
+        await push_one(store, keyed(f'"{key}"', key, alone=True))
 
 
 async def _running(store: Store) -> Job:
