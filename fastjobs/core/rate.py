@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from fastjobs.core.calling import wrong_parameters
 from fastjobs.core.duration import DAY, SECOND, Seconds, micros
 from fastjobs.core.errors import RegistrationError
 from fastjobs.core.text import one_line
@@ -54,7 +55,7 @@ class Throttle:
         if by is not None and (not callable(by) or inspect.iscoroutinefunction(by)):
             found = "an async one" if callable(by) else repr(by)
             raise RegistrationError(f"Throttle: by is a plain function of a value, not {found}")
-        if by is not None and not takes_one(by):
+        if by is not None and wrong_parameters(by) is not None:
             raise RegistrationError(
                 f"Throttle: by is a plain function of one value, and it can't be called with one: {by!r}"
             )
@@ -101,22 +102,11 @@ def rate(given: object, what: str) -> Throttle | Limiter | None:
         raise RegistrationError(f"{wanted}, and attempt of {one_line(repr(given), _SHOWN)} is no async def")
     if isinstance(given, type) or not callable(attempt):
         raise RegistrationError(f"{wanted}, and {one_line(repr(given), _SHOWN)} is none")
-    if not takes_one(attempt):
+    if wrong_parameters(attempt) is not None:
         raise RegistrationError(
             f"{wanted}, and attempt of {one_line(repr(given), _SHOWN)} can't be called with a key"
         )
     return cast("Limiter", given)
-
-
-def takes_one(function: Callable[..., object]) -> bool:
-    """Whether it can be called with one argument, as far as its signature says."""
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError:
-        return False
-    except ValueError:  # as of some that are written in C
-        return True
-    return True
 
 
 RESERVED = 10 * SECOND

@@ -276,9 +276,8 @@ class Rates:
             over = [at for at, turns in self._turns.items() if max(turns.next, turns.soon) <= now]
             for at in over:
                 del self._turns[at]
-            self._many = max(
-                MANY, 2 * len(self._turns)
-            )  # else each claim would look through all that are left
+            # Else each claim would look through all that are left.
+            self._many = max(MANY, 2 * len(self._turns))
         if settled:
             try:
                 await limited(self._store.settle(settled), "a rate's count")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
+from fastjobs.core.calling import wrong_parameters
 from fastjobs.core.duration import LAST, Seconds, instant, micros
 from fastjobs.core.errors import PushError, RegistrationError
 from fastjobs.core.job import NewJob, job_name
@@ -52,7 +53,7 @@ def scheduled(
         raise RegistrationError(
             f"{what}: next of {schedule!r} is called and not awaited, so it's a plain function"
         )
-    wrong = _wrong_parameters(made.next)
+    wrong = wrong_parameters(made.next)
     if wrong is not None:
         raise RegistrationError(
             f"{what}: next of {schedule!r} is called with one datetime, by position, as next(after), and takes {wrong}"
@@ -73,20 +74,6 @@ def scheduled(
         ) from None
     except ValueError as bad:
         raise RegistrationError(f"{what}: {bad}") from None
-
-
-def _wrong_parameters(of: Callable[..., object]) -> str | None:
-    """The parameters of what can't be called with one argument by position; None where it can, or can't be told."""
-    try:
-        signature = inspect.signature(of)
-    except Exception:
-        # There is none; or its annotations, which Python 3.14 works out here, raise anything.
-        return None
-    try:
-        signature.bind(None)
-    except TypeError:
-        return str(signature)
-    return None
 
 
 def take_names(taken: MutableMapping[str, Scheduled], some: Iterable[Scheduled]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from fastjobs import Memory, Outcome, Queue, Ran
+from fastjobs import Kind, Memory, Outcome, Queue, Ran
 from fastjobs.core.claiming import Claimable
 from fastjobs.core.marks import Mark
 from fastjobs.store import Kept
@@ -48,6 +48,17 @@ class Own:
         if answer == "hang":
             await asyncio.Event().wait()
         return cast("float", answer)
+
+
+def counted(queue: Queue, limiter: Own, *, attempts: int = 10) -> tuple[Kind[int], list[int]]:
+    """A kind with the limiter, and those of its jobs that ran."""
+    ran: list[int] = []
+
+    @queue.kind("mail", rate=limiter, attempts=attempts)
+    async def mail(n: int) -> None:
+        ran.append(n)
+
+    return mail, ran
 
 
 async def test_a_limiter_is_asked_before_each_job_and_holds_its_kind_back(
@@ -158,11 +169,7 @@ async def test_a_limiter_that_fails_holds_its_kind_back_for_ten_seconds_and_is_t
     queue: Queue, clock: Clock, answer: object, lines: Callable[[str], list[str]], seen: list[Ran]
 ) -> None:
     limiter = Own(answer)
-    ran: list[int] = []
-
-    @queue.kind("mail", rate=limiter, attempts=1)
-    async def mail(n: int) -> None:
-        ran.append(n)
+    mail, ran = counted(queue, limiter, attempts=1)
 
     await mail.push(1)
     async with queue.running():
@@ -233,11 +240,7 @@ async def test_a_limiters_wait_of_days_is_a_day_and_is_told(
     queue: Queue, clock: Clock, lines: Callable[[str], list[str]]
 ) -> None:
     limiter = Own(3 * 86_400, 0)
-    ran: list[int] = []
-
-    @queue.kind("mail", rate=limiter)
-    async def mail(n: int) -> None:
-        ran.append(n)
+    mail, _ = counted(queue, limiter)
 
     await mail.push(1)
     assert await queue.drain() == 0
@@ -279,11 +282,7 @@ async def test_a_stop_while_a_limiter_is_asked_gives_the_job_back(
 ) -> None:
     queue = new_queue(grace=0.05)
     limiter = Own("hang")
-    ran: list[int] = []
-
-    @queue.kind("mail", rate=limiter, attempts=1)
-    async def mail(n: int) -> None:
-        ran.append(n)
+    mail, ran = counted(queue, limiter, attempts=1)
 
     await mail.push(1)
     async with queue.running():
